@@ -1,0 +1,1 @@
+"""Pure judgement: the same draft and facts always give the same report."""

@@ -1,0 +1,1 @@
+"""Which KV pool class a launch gets, and its buffers byte for byte."""

@@ -1,0 +1,94 @@
+"""Layout of a KV pool as plain data: the contract between planning (core) and building (probe).
+
+Shapes are (rows, ...) with the engine's padding included. Bytes are per rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+ITEM_BITS = {
+    "bfloat16": 16, "float16": 16, "float32": 32, "float64": 64, "int64": 64, "int32": 32,
+    "int8": 8, "uint8": 8, "float8_e4m3fn": 8, "float8_e5m2": 8, "float8_e8m0fnu": 8,
+    "float4_e2m1fn_x2": 8, "bool": 8,
+}  # fmt: skip
+"""Bits per stored item by torch dtype name (packed fp4 stores two values an item)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """`count` equal tensors, one a layer as a rule.
+
+    `rows` says what one index of the first axis is: slot (a token), page, request (a state
+    slot), or flat (not indexed by either).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    count: int = 1
+    rows: str = "slot"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all `count` tensors."""
+        return prod(self.shape) * ITEM_BITS[self.dtype] // 8 * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class SubPool:
+    """Buffers that share one index space and one allocator.
+
+    `role`: full | swa | state | index | draft | compress …; `slots` is the number of usable
+    rows (padding not counted), `page_size` the tokens a page, `padding_rows` the rows in front
+    or behind that the allocator never hands out.
+    """
+
+    role: str
+    class_name: str
+    slots: int
+    page_size: int
+    padding_rows: int
+    buffers: tuple[BufferSpec, ...]
+    allocator: str = "TokenToKVPoolAllocator"
+    layers: int = 0
+    note: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """The pool that a launch gets on one rank."""
+
+    class_name: str
+    kv_dtype: str
+    """torch dtype name of stored K and V as the engine reports it (`bfloat16`, `uint8` …)."""
+    bytes_per_token: int
+    """The engine's cell size: budget bytes that one token of capacity costs."""
+    page_size: int
+    tokens: int
+    sub_pools: tuple[SubPool, ...]
+    allocator: str
+    req_pool: str = "ReqToTokenPool"
+    decode_offload: bool = False
+    """Whether the decode offload manager takes this class."""
+    configurator: str = "DefaultPoolConfigurator"
+    state_bytes_per_request: int = 0
+    writable: bool = True
+    """False for the no-op pool, which refuses writes."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[BufferSpec, ...]:
+        """All buffers in order, names prefixed as the engine nests them."""
+        return tuple(buffer for pool in self.sub_pools for buffer in pool.buffers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole pool."""
+        return sum(pool.nbytes for pool in self.sub_pools)
