@@ -6,6 +6,7 @@ Shapes are (rows, ...) with the engine's padding included. Bytes are per rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from math import prod
 
 ITEM_BITS = {
@@ -20,8 +21,8 @@ ITEM_BITS = {
 class BufferSpec:
     """`count` equal tensors, one a layer as a rule.
 
-    `rows` says what one index of the first axis is: slot (a token), page, request (a state
-    slot), or flat (not indexed by either).
+    `rows` says what one index of the row axis is: slot (a token), page, request (a state
+    slot), or flat (not indexed by either, such as a dequantisation workspace).
     """
 
     name: str
@@ -29,10 +30,27 @@ class BufferSpec:
     shape: tuple[int, ...]
     count: int = 1
     rows: str = "slot"
+    row_axis: int = 0
+    """Axis of `shape` that a row index selects: 1 for state tensors (layers, rows, ...)."""
+    tokens_per_row: int = 1
+    """Tokens of the index space that one row covers: the page for `rows == "page"`."""
+    sections: tuple[int, ...] = ()
+    """Bytes an entry takes in each section of a packed page row, sections one behind the
+    other: (128, 4) is all index keys of the page, then all their scales. Empty: not packed."""
+    compress: int = 1
+    """Tokens that one packed entry stands for (4 and 128 in DeepSeek-V4)."""
+    entry_bytes: int = 0
+    """Distance of two rows in the pool's shared raw buffer; 0: tensors of their own."""
+    offset_bytes: int = 0
+    """Where row 0 of the first tensor starts in the raw buffer (shared buffers only)."""
+    layer_stride_bytes: int = 0
+    """Distance of the same row of two consecutive tensors in the raw buffer."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all `count` tensors."""
+        """Bytes of all `count` tensors; 0 for views into the shared raw buffer."""
+        if self.entry_bytes:
+            return 0
         return prod(self.shape) * ITEM_BITS[self.dtype] // 8 * self.count
 
 
@@ -42,7 +60,8 @@ class SubPool:
 
     `role`: full | swa | state | index | draft | compress …; `slots` is the number of usable
     rows (padding not counted), `page_size` the tokens a page, `padding_rows` the rows in front
-    or behind that the allocator never hands out.
+    or behind that the allocator never hands out. Roles `swa` and `state` have an index space of
+    their own; every other role is indexed by the full pool's slots (or by their pages).
     """
 
     role: str
@@ -82,6 +101,9 @@ class PoolPlan:
     writable: bool = True
     """False for the no-op pool, which refuses writes."""
     notes: tuple[str, ...] = ()
+    raw_bytes: int = 0
+    """Size of the one buffer that the sub-pools of a unified pool share (their buffers are
+    views with `entry_bytes`)."""
 
     @property
     def buffers(self) -> tuple[BufferSpec, ...]:
@@ -91,4 +113,9 @@ class PoolPlan:
     @property
     def nbytes(self) -> int:
         """Bytes of the whole pool."""
-        return sum(pool.nbytes for pool in self.sub_pools)
+        return self.raw_bytes + sum(pool.nbytes for pool in self.sub_pools)
+
+    @property
+    def key(self) -> str:
+        """Digest of the whole plan: tags the pool check that answers it."""
+        return sha256(repr(self).encode()).hexdigest()[:24]
