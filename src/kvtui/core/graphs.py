@@ -108,6 +108,10 @@ def check_graph_config(parsed: object) -> None:
                 )
 
 
+LIST_LIMIT = 1 << 20
+"""Largest size that lists are spelt out to; the engine's own memory ends long before."""
+
+
 def _up_to(limit: int, *parts: range) -> list[int]:
     return [size for part in parts for size in part if size <= limit]
 
@@ -115,6 +119,7 @@ def _up_to(limit: int, *parts: range) -> list[int]:
 @cache
 def prefill_graph_sizes(max_tokens: int) -> tuple[int, ...]:
     """Token buckets captured for prefill up to `max_tokens`, coarser as they grow."""
+    max_tokens = min(max_tokens, LIST_LIMIT)
     return tuple(
         _up_to(
             max_tokens,
@@ -130,6 +135,7 @@ def decode_graph_sizes(max_bs: int, padding: bool, speculative: bool) -> tuple[i
 
     Without padding every size is captured, and speculation captures small sizes more finely.
     """
+    max_bs = min(max_bs, LIST_LIMIT)
     if not padding:
         sizes = list(range(1, max_bs + 1))
     elif speculative:
@@ -140,9 +146,7 @@ def decode_graph_sizes(max_bs: int, padding: bool, speculative: bool) -> tuple[i
         )  # fmt: skip
     else:
         sizes = [size for size in (1, 2, 4, 8, 12) if size <= max_bs]
-        sizes += _up_to(
-            max_bs, range(16, 257, 8), range(272, 512, 16), range(512, max_bs + 1, 32)
-        )
+        sizes += _up_to(max_bs, range(16, 257, 8), range(272, 512, 16), range(512, max_bs + 1, 32))
     if max_bs not in sizes:
         sizes.append(max_bs)
     return tuple(sizes)
@@ -151,6 +155,7 @@ def decode_graph_sizes(max_bs: int, padding: bool, speculative: bool) -> tuple[i
 @cache
 def cpu_graph_sizes(max_bs: int, padding: bool) -> tuple[int, ...]:
     """Batch sizes compiled on a CPU, where `torch.compile` stands in for graphs."""
+    max_bs = min(max_bs, LIST_LIMIT)
     if not padding:
         return tuple(range(1, max_bs + 1))
     sizes = {*range(1, 17), *range(18, 31, 2), *range(32, 81, 4), *range(84, max_bs + 1, 8), max_bs}

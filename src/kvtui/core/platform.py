@@ -6,10 +6,22 @@ from dataclasses import dataclass
 
 from kvtui.core.facts import GpuFacts
 
+CUDA_VERSION = (13, 0)
+"""CUDA that the wheels of the release are built with (torch 2.14.1+cu130)."""
+
+_DEVICE_BY_VENDOR = {
+    "nvidia": "cuda", "amd": "cuda", "intel": "xpu", "ascend": "npu", "apple": "mps",
+    "habana": "hpu", "moorethreads": "musa",
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """Predicates as in the engine's `runtime_context.get_platform()` (0.5.23)."""
+    """Predicates as in the engine's `runtime_context.get_platform()` (0.5.23).
+
+    Each asks for a family of compute capabilities and a minimal CUDA (12.8 for Blackwell, 12.3
+    for Hopper), which the released wheels always meet (`utils/common.py:274`).
+    """
 
     gpu: GpuFacts
     gpu_count: int
@@ -35,6 +47,16 @@ class Platform:
         return self.gpu.vendor == "ascend"
 
     @property
+    def is_musa(self) -> bool:
+        """Moore Threads."""
+        return self.gpu.vendor == "moorethreads"
+
+    @property
+    def is_mps(self) -> bool:
+        """Apple silicon."""
+        return self.gpu.vendor == "apple"
+
+    @property
     def is_cpu(self) -> bool:
         """No accelerator."""
         return self.gpu.vendor == "cpu"
@@ -42,51 +64,87 @@ class Platform:
     @property
     def device(self) -> str:
         """The engine's `--device` word for it."""
-        return {"nvidia": "cuda", "amd": "cuda", "intel": "xpu", "ascend": "npu"}.get(
-            self.gpu.vendor, "cpu"
-        )
+        return _DEVICE_BY_VENDOR.get(self.gpu.vendor, "cpu")
+
+    @property
+    def device_sm(self) -> int:
+        """Compute capability as one number, 90 for 9.0; 0 where there is no CUDA."""
+        return self.gpu.sm if self.is_cuda else 0
 
     @property
     def sm(self) -> int:
         """Compute capability as one number, 90 for 9.0."""
-        return self.gpu.sm if self.is_cuda else 0
+        return self.device_sm
+
+    @property
+    def device_capability(self) -> tuple[int, int]:
+        """Compute capability as PyTorch reports it."""
+        return self.gpu.capability
+
+    @property
+    def is_sm80(self) -> bool:
+        """Ampere and Ada (8.x)."""
+        return self._family(8)
 
     @property
     def is_sm90(self) -> bool:
         """Hopper (9.x)."""
-        return self.is_cuda and self.gpu.capability[0] == 9
+        return self._family(9)
 
     @property
     def is_sm100(self) -> bool:
         """Data-centre Blackwell (10.x)."""
-        return self.is_cuda and self.gpu.capability[0] == 10
+        return self._family(10)
 
     @property
     def is_sm110(self) -> bool:
         """Thor (11.x)."""
-        return self.is_cuda and self.gpu.capability[0] == 11
+        return self._family(11)
+
+    @property
+    def is_sm100_or_sm110(self) -> bool:
+        """Where FA4 implements absorbed MLA."""
+        return self._family(10, 11)
 
     @property
     def is_sm120(self) -> bool:
-        """Consumer and workstation Blackwell (12.x)."""
-        return self.is_cuda and self.gpu.capability[0] == 12
+        """Consumer and workstation Blackwell (12.x), GB10 included."""
+        return self._family(12)
+
+    @property
+    def is_sm121(self) -> bool:
+        """GB10 (12.1)."""
+        return self.is_cuda and self.gpu.capability == (12, 1)
 
     @property
     def is_blackwell(self) -> bool:
         """Any of 10.x, 11.x, 12.x."""
-        return self.is_sm100 or self.is_sm110 or self.is_sm120
+        return self._family(10, 11, 12)
 
     @property
     def is_hopper_with_cuda_12_3(self) -> bool:
-        """Hopper; released wheels carry a CUDA newer than 12.3."""
-        return self.is_sm90
+        """Hopper under a CUDA that FA3 needs."""
+        return self._family(9)
+
+    @property
+    def is_gfx95(self) -> bool:
+        """AMD MI350 family."""
+        return self.is_hip and "gfx95" in self.gpu.gcn_arch
 
     @property
     def has_flashinfer(self) -> bool:
-        """FlashInfer is a dependency of the release and runs from SM75 up."""
+        """FlashInfer is a dependency of the CUDA release."""
         return self.is_cuda
+
+    @property
+    def cuda_version(self) -> tuple[int, int]:
+        """CUDA of the engine's torch; (0, 0) off CUDA."""
+        return CUDA_VERSION if self.is_cuda else (0, 0)
 
     @property
     def memory_mib(self) -> int:
         """Total memory in MiB as nvidia-smi prints it."""
         return self.gpu.memory_mib
+
+    def _family(self, *majors: int) -> bool:
+        return self.is_cuda and self.gpu.capability[0] in majors
