@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvtui.core.draft import Draft
-from kvtui.core.facts import Facts, MissingFact
-from kvtui.core.findings import STAGE_ORDER, Finding, Outcome, Severity, Value
+from kvtui.core.facts import EngineFact, Facts, MissingFact, PoolFact
+from kvtui.core.findings import STAGE_ORDER, Finding, Outcome, Severity, Stage, Value
 from kvtui.core.options import NEWEST, catalogue
 from kvtui.core.pipeline import PIPELINE
 from kvtui.core.pools.spec import PoolPlan
+from kvtui.core.request import request_key
 from kvtui.core.resolution import Origin, Resolution, Sizing
 
 if TYPE_CHECKING:
     from kvtui.core.capacity.predict import Capacity
+
+ENGINE_RULE = "ENGINE"
+"""Stands where a rule's id stands in a finding that is the engine's own word."""
 
 SEVERITY_ORDER = {severity: index for index, severity in enumerate(Severity)}
 
@@ -37,19 +41,41 @@ class Report:
 
     draft: Draft
     facts: Facts
+    key: str
+    """What pool and engine answers must be tagged with to count for this report."""
     outcome: Outcome
+    """The verdict over all layers: where the engine answered, it decides what it can see."""
+    rules_outcome: Outcome
+    """What the rules alone say."""
     findings: tuple[Finding, ...]
     plan: Plan
     pool: PoolPlan | None
     capacity: Capacity | None
     unknowns: tuple[str, ...]
-    """Why the verdict is `unknown`, or what rules could not look at."""
+    """Why the rules can't tell, or what they could not look at."""
+    pool_fact: PoolFact | None = None
+    """The pool check of this very launch, or None."""
+    engine_fact: EngineFact | None = None
+    """An engine's answer to this very launch, or None."""
     engine_version: str = NEWEST
 
     @property
     def errors(self) -> tuple[Finding, ...]:
         """Findings that make the launch fail, first stop first."""
         return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Findings of a launch that starts, but not as asked or not well."""
+        return tuple(f for f in self.findings if f.severity is Severity.WARNING)
+
+    @property
+    def disagrees(self) -> bool:
+        """True where rules and engine give different verdicts on what both can see."""
+        if self.engine_fact is None or self.rules_outcome is Outcome.UNKNOWN:
+            return False
+        early = any(not f.stage.is_late and f.rule != ENGINE_RULE for f in self.errors)
+        return self.engine_fact.accepted is early
 
 
 def evaluate(draft: Draft, facts: Facts, sizing: Sizing | None = None) -> Report:
@@ -64,17 +90,50 @@ def evaluate(draft: Draft, facts: Facts, sizing: Sizing | None = None) -> Report
             r.missing[missing.name] = missing.reason
         except Exception as error:  # a rule that breaks must never look like a pass
             r.doubt(f"rule {part.name} could not be evaluated: {type(error).__name__}: {error}")
-    findings = tuple(
-        sorted(r.findings, key=lambda f: (SEVERITY_ORDER[f.severity], STAGE_ORDER[f.stage]))
-    )
     unknowns = (*(f"{name}: {why}" for name, why in r.missing.items()), *r.unknowns)
-    if any(f.severity is Severity.ERROR for f in findings):
-        outcome = Outcome.FAILS
-    elif unknowns:
-        outcome = Outcome.UNKNOWN
-    else:
-        outcome = Outcome.STARTS
-    plan = Plan(r.values, r.origins, r.backends, r.scratch.get("extra", {}))
+    key = request_key(draft, facts)
+    engine = facts.engine if facts.engine and facts.engine.request_key == key else None
+    pool = facts.pool if facts.pool and facts.pool.request_key == key else None
+    rules_outcome = _outcome(r.findings, unknowns)
+    findings = [*r.findings, *_engine_findings(engine)]
+    findings.sort(key=lambda f: (SEVERITY_ORDER[f.severity], STAGE_ORDER[f.stage]))
     return Report(
-        draft, facts, outcome, findings, plan, r.pool, r.scratch.get("capacity"), unknowns
+        draft=draft,
+        facts=facts,
+        key=key,
+        outcome=_with_engine(rules_outcome, r.findings, engine),
+        rules_outcome=rules_outcome,
+        findings=tuple(findings),
+        plan=Plan(r.values, r.origins, r.backends, r.scratch.get("extra", {})),
+        pool=r.pool,
+        capacity=r.scratch.get("capacity"),
+        unknowns=unknowns,
+        pool_fact=pool,
+        engine_fact=engine,
     )
+
+
+def _outcome(findings: list[Finding], unknowns: tuple[str, ...]) -> Outcome:
+    if any(f.severity is Severity.ERROR for f in findings):
+        return Outcome.FAILS
+    return Outcome.UNKNOWN if unknowns else Outcome.STARTS
+
+
+def _with_engine(rules: Outcome, findings: list[Finding], engine: EngineFact | None) -> Outcome:
+    """The engine decides on everything up to the pools; late failures stay the rules' word."""
+    if engine is None:
+        return rules
+    if not engine.accepted:
+        return Outcome.FAILS
+    late = any(f.severity is Severity.ERROR and f.stage.is_late for f in findings)
+    return Outcome.FAILS if late else Outcome.STARTS
+
+
+def _engine_findings(engine: EngineFact | None) -> list[Finding]:
+    if engine is None or engine.accepted:
+        return []
+    stage = engine.stage if engine.stage in {s.value for s in Stage} else Stage.RESOLVE
+    where = f" ({engine.at})" if engine.at else ""
+    text = (engine.error or engine.error_type or "no reason given").strip().splitlines()[0]
+    message = f"SGLang {engine.version} refuses: {text}{where}"
+    return [Finding(ENGINE_RULE, Severity.ERROR, Stage(stage), None, message)]
