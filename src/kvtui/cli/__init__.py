@@ -50,7 +50,7 @@ def usage() -> str:
     """The text of `kvtui --help`."""
     width = max(len(word.name) for word in WORDS)
     rows = "\n".join(f"  {word.name:<{width}}  {word.summary}" for word in WORDS)
-    return f"""kvtui {__version__}: will this SGLang launch start, with which KV pool, and what do I run?
+    return f"""kvtui {__version__}: will this SGLang launch start, with which KV pool?
 
 usage: kvtui [PRESET | -- SGLANG ARGS]     interactive set-up
        kvtui WORD …                        see kvtui WORD --help
