@@ -1,0 +1,416 @@
+"""Context and decode-context parallelism (`srt/arg_groups/parallel_hook.py` of 0.5.23)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvtui.core.derived import architecture, from_instance, whole
+from kvtui.core.findings import Stage, drop, set_to
+from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
+
+ALL_TO_ALL_DCP = ("a2a", "fi_a2a")
+FABRIC_GPUS = ("GB200", "GB300")
+"""GPUs whose NVLink domain spans hosts (utils/common.py, is_mnnvl_fabric_device)."""
+
+DEEPSEEK_V4 = "DeepseekV4ForCausalLM"
+DEEPSEEK_V32 = "DeepseekV32ForCausalLM"
+MIMO_V2 = ("MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM")
+NO_SCATTERED_INPUT = frozenset(
+    {
+        "InklingForConditionalGeneration",
+        "InklingForConditionalGenerationMTP",
+        "KimiK3ForConditionalGeneration",
+        "KimiK3LinearForCausalLM",
+    }
+)
+"""Architectures whose forward never enters input-scattered attention; model types below too."""
+NEMOTRON_TYPES = ("nemotron_h", "nemotron_h_puzzle")
+LONGCAT_TYPE = "longcat_flash"
+
+
+def _fused_exchange(r: Resolution) -> bool:
+    """True where FlashInfer's one-kernel exchange serves the DCP groups."""
+    if not r.platform.is_sm100:
+        return False
+    if any(name in r.platform.gpu.name for name in FABRIC_GPUS):
+        return True
+    nodes = max(1, whole(r.nnodes, 1) // max(1, whole(r.pp_size, 1)))
+    return bool((r.tp_size // nodes) % r.dcp_size == 0)
+
+
+@step("arg_groups/overrides.py:1371")
+def dcp_comm_backend_default(r: Resolution) -> None:
+    """The exchange between decode-context ranks follows the GPU."""
+    if r.dcp_comm_backend is not None:
+        return
+    if whole(r.dcp_size, 1) <= 1:
+        backend = "ag_rs"
+    elif _fused_exchange(r):
+        backend = "fi_a2a"
+    elif r.platform.is_cuda or r.platform.is_hip or r.platform.is_xpu:
+        backend = "a2a"
+    else:
+        backend = "ag_rs"
+    r.default("the GPU decides how decode-context ranks exchange", dcp_comm_backend=backend)
+
+
+@rule(
+    "KV455", stage=Stage.RESOLVE, option="dcp_size", source="arg_groups/parallel_hook.py:245",
+    example=Example("--dcp-size 0"), fragments=("must be >= 1, but got",),
+)  # fmt: skip
+def dcp_size_positive(r: Resolution) -> Iterator[Hit]:
+    """Decode-context ranks are counted from one.
+
+    Why: the KV cache of a request is spread over that many ranks.
+
+    Fix: leave the option out.
+    """
+    if whole(r.dcp_size, 1) < 1:
+        yield hit(f"--dcp-size is {r.dcp_size}; it must be at least 1", drop("dcp_size"))
+
+
+@rule(
+    "KV456", stage=Stage.RESOLVE, option="dcp_size", source="arg_groups/parallel_hook.py:251",
+    example=Example("--tp-size 4 --dcp-size 2 --enable-prefill-cp --cp-strategy zigzag"),
+    fragments=("does not support --enable-prefill-cp",),
+)  # fmt: skip
+def dcp_or_prefill_cp(r: Resolution) -> Iterator[Hit]:
+    """Decode-context and prefill-context parallelism exclude each other.
+
+    Why: both want to own how a request's tokens are spread over ranks.
+
+    Fix: keep the one that the workload needs: long decode, or long prefill.
+    """
+    if whole(r.dcp_size) > 1 and r.enable_prefill_cp:
+        yield hit(
+            f"--dcp-size {r.dcp_size} together with --enable-prefill-cp",
+            drop("enable_prefill_cp"),
+            drop("dcp_size"),
+        )
+
+
+@rule(
+    "KV457", stage=Stage.RESOLVE, option="dcp_comm_backend",
+    source="arg_groups/parallel_hook.py:253", example=Example("--dcp-comm-backend a2a"),
+    fragments=("only affects the decode context-parallel attention reduction",),
+)  # fmt: skip
+def dcp_exchange_needs_dcp(r: Resolution) -> Iterator[Hit]:
+    """An all-to-all exchange needs decode-context ranks to exchange between.
+
+    Why: it only changes how partial attention results of those ranks are merged.
+
+    Fix: drop the option, or spread the KV cache with `--dcp-size`.
+    """
+    if r.dcp_comm_backend in ALL_TO_ALL_DCP and whole(r.dcp_size, 1) <= 1:
+        yield hit(
+            f"--dcp-comm-backend {r.dcp_comm_backend} with --dcp-size {r.dcp_size}",
+            drop("dcp_comm_backend"),
+        )
+
+
+@rule(
+    "KV458", stage=Stage.RESOLVE, option="dcp_comm_backend",
+    source="arg_groups/parallel_hook.py:260",
+    example=Example("--tp-size 4 --dcp-size 2 --dcp-comm-backend fi_a2a", gpu="mi300x"),
+    fragments=("delegates the exchange to FlashInfer",),
+)  # fmt: skip
+def fused_exchange_needs_cuda(r: Resolution) -> Iterator[Hit]:
+    """FlashInfer's exchange runs on CUDA only.
+
+    Why: it is a CUDA kernel over NVLink memory.
+
+    Fix: leave the option out, the engine picks one that fits.
+    """
+    if r.dcp_comm_backend == "fi_a2a" and not r.platform.is_cuda:
+        yield hit("--dcp-comm-backend fi_a2a needs CUDA", drop("dcp_comm_backend"))
+
+
+@rule(
+    "KV459", stage=Stage.RESOLVE, option="dcp_replicate_q_proj",
+    source="arg_groups/parallel_hook.py:267", example=Example("--dcp-replicate-q-proj"),
+    fragments=("--dcp-replicate-q-proj",),
+)  # fmt: skip
+def replicated_q_needs_all_to_all(r: Resolution) -> Iterator[Hit]:
+    """Replicating the query projection pays only with an all-to-all exchange.
+
+    Why: it spares the gather of queries, which `ag_rs` does in any case.
+
+    Fix: drop the flag, or choose `--dcp-comm-backend a2a` with `--dcp-size` above one.
+    """
+    if not r.dcp_replicate_q_proj:
+        return
+    if whole(r.dcp_size, 1) <= 1:
+        found = f"--dcp-size is {r.dcp_size}"
+    elif r.dcp_comm_backend not in ALL_TO_ALL_DCP:
+        found = f"--dcp-comm-backend is {r.dcp_comm_backend}"
+    else:
+        return
+    yield hit(f"--dcp-replicate-q-proj: {found}", drop("dcp_replicate_q_proj"))
+
+
+HANDLE_DECODE_CONTEXT_PARALLELISM: tuple[Part, ...] = (
+    dcp_comm_backend_default,
+    dcp_size_positive,
+    dcp_or_prefill_cp,
+    dcp_exchange_needs_dcp,
+    fused_exchange_needs_cuda,
+    replicated_q_needs_all_to_all,
+)
+
+VALIDATE_PREFILL_CP_PLATFORM: tuple[Part, ...] = ()
+"""The engine's only refusal here is for MUSA GPUs, which the catalogue has none of."""
+
+
+def _model_type(r: Resolution) -> str:
+    return str(r.model.hf_text_config.get("model_type", ""))
+
+
+@rule(
+    "KV460", stage=Stage.RESOLVE, option="attn_cp_size", source="arg_groups/parallel_hook.py:78",
+    example=Example(
+        "--tp-size 4 --attn-cp-size 2", model="nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+    ),
+    fragments=("does not support --attn-cp-size > 1", "LongCat-Flash does not support"),
+)  # fmt: skip
+def model_without_context_parallelism(r: Resolution) -> Iterator[Hit]:
+    """Nemotron-H and LongCat-Flash do not run context-parallel attention.
+
+    Why: their layers carry state or token rows that the split of the sequence would tear.
+
+    Fix: run without context parallelism; tensor parallelism keeps the same GPUs busy.
+    """
+    if whole(r.attn_cp_size, 1) <= 1 or from_instance(r):
+        return
+    kind = _model_type(r)
+    if kind in NEMOTRON_TYPES or (kind == LONGCAT_TYPE and r.enable_prefill_cp):
+        yield hit(
+            f"--attn-cp-size {r.attn_cp_size}: {kind} has no context-parallel attention",
+            drop("attn_cp_size", "enable_prefill_cp", title="run without context parallelism"),
+        )
+
+
+@step("arg_groups/parallel_hook.py:88")
+def boundary_parallelism(r: Resolution) -> None:
+    """Input-scattered attention is switched off where the model's forward has no such scope."""
+    if not r.enable_attn_tp_input_scattered or from_instance(r):
+        return
+    if architecture(r) in NO_SCATTERED_INPUT or _model_type(r) in (*NEMOTRON_TYPES, LONGCAT_TYPE):
+        r.declare(
+            f"{architecture(r)} has no input-scattered attention",
+            enable_attn_tp_input_scattered=False,
+        )
+
+
+@rule(
+    "KV461", stage=Stage.RESOLVE, option="enable_prefill_cp",
+    source="arg_groups/parallel_hook.py:113",
+    example=Example("--enable-prefill-cp --cp-strategy zigzag", gpu="mi300x"),
+    fragments=("Prefill CP on HIP is only supported",),
+)  # fmt: skip
+def prefill_cp_on_rocm(r: Resolution) -> Iterator[Hit]:
+    """On ROCm, prefill context parallelism serves DeepSeek-V4 only.
+
+    Why: no other model's kernels there take a split sequence.
+
+    Fix: drop the flag.
+    """
+    if (
+        r.enable_prefill_cp
+        and r.platform.is_hip
+        and not from_instance(r)
+        and architecture(r) != DEEPSEEK_V4
+    ):
+        yield hit(
+            f"--enable-prefill-cp on ROCm: {architecture(r)} is not {DEEPSEEK_V4}",
+            drop("enable_prefill_cp"),
+        )
+
+
+@rule(
+    "KV462", stage=Stage.RESOLVE, option="cp_strategy", source="arg_groups/parallel_hook.py:122",
+    example=Example(
+        "--tp-size 8 --enable-prefill-cp --cp-strategy zigzag", model="deepseek-ai/DeepSeek-V3.2"
+    ),
+    fragments=("prefill CP does not support --cp-strategy", "only supports --cp-strategy zigzag"),
+)  # fmt: skip
+def cp_strategy_of_model(r: Resolution) -> Iterator[Hit]:
+    """Some models split the sequence in one way only.
+
+    Why: DeepSeek V3.2's indexer needs interleaved tokens, MiMo V2's windows need zigzag halves.
+
+    Fix: choose the model's strategy.
+    """
+    if not r.enable_prefill_cp or from_instance(r):
+        return
+    name = architecture(r)
+    needed = None
+    if name == DEEPSEEK_V32 and r.cp_strategy == "zigzag":
+        needed = "interleave"
+    elif name in MIMO_V2 and r.cp_strategy != "zigzag":
+        needed = "zigzag"
+    if needed:
+        yield hit(
+            f"--cp-strategy {r.cp_strategy}: {name} takes {needed}",
+            set_to(f"use {needed}", cp_strategy=needed),
+        )
+
+
+@rule(
+    "KV463", stage=Stage.RESOLVE, option="enable_prefill_cp",
+    source="arg_groups/parallel_hook.py:137",
+    fragments=("prefill CP only supports text inference",),
+)  # fmt: skip
+def mimo_prefill_cp_is_text_only(r: Resolution) -> Iterator[Hit]:
+    """MiMo V2 with prefill context parallelism serves text only.
+
+    Why: image and audio embeddings are not split along the sequence.
+
+    Fix: serve the language part alone.
+    """
+    if (
+        r.enable_prefill_cp
+        and not from_instance(r)
+        and architecture(r) in MIMO_V2
+        and r.model.is_multimodal
+        and not r.language_only
+        and not r.language_model_only
+    ):
+        yield hit(
+            "--enable-prefill-cp on a multimodal MiMo V2",
+            set_to("serve text only", language_only=True),
+            drop("enable_prefill_cp"),
+        )
+
+
+BEFORE_GROUP_SHARING: tuple[Part, ...] = (
+    model_without_context_parallelism,
+    boundary_parallelism,
+    prefill_cp_on_rocm,
+    cp_strategy_of_model,
+    mimo_prefill_cp_is_text_only,
+)
+"""The part of `handle_context_parallelism` before it asks `resolve_cp_tp_group_sharing`."""
+
+
+@rule(
+    "KV464", stage=Stage.RESOLVE, option="cp_strategy", source="arg_groups/parallel_hook.py:148",
+    example=Example("--enable-prefill-cp"), fragments=("--cp-strategy must be set",),
+)  # fmt: skip
+def prefill_cp_needs_strategy(r: Resolution) -> Iterator[Hit]:
+    """Prefill context parallelism needs to be told how to split the sequence.
+
+    Why: there is no default that serves every attention kernel.
+
+    Fix: `zigzag` balances causal attention, `interleave` deals tokens round.
+    """
+    if r.enable_prefill_cp and r.cp_strategy is None:
+        yield hit(
+            "--enable-prefill-cp without --cp-strategy",
+            set_to("split in zigzag halves", cp_strategy="zigzag"),
+            set_to("deal tokens round", cp_strategy="interleave"),
+            drop("enable_prefill_cp"),
+        )
+
+
+@rule(
+    "KV465", stage=Stage.RESOLVE, option="attn_cp_size", source="arg_groups/parallel_hook.py:155",
+    example=Example("--tp-size 4 --attn-cp-size 3"),
+    fragments=("must be divisible by attn_cp_size", "attn_dp_size * attn_cp_size"),
+)  # fmt: skip
+def attn_cp_divides_tp(r: Resolution) -> Iterator[Hit]:
+    """Context-parallel ranks are equal shares of the tensor-parallel group.
+
+    Why: `tp_size` is the whole group; attention DP and CP divide it.
+
+    Fix: choose sizes whose product divides the tensor-parallel size.
+    """
+    size, groups = whole(r.attn_cp_size, 1), max(1, whole(r.attn_dp_size, 1))
+    if size > 1 and whole(r.tp_size) % (size * groups):
+        yield hit(
+            f"--tp-size {r.tp_size} is not divisible by --attn-cp-size {size}"
+            + (f" x --attn-dp-size {groups}" if groups > 1 else ""),
+            set_to(f"use {size * groups} tensor-parallel ranks", tp_size=size * groups),
+            drop("attn_cp_size"),
+        )
+
+
+@rule(
+    "KV466", stage=Stage.RESOLVE, option="enable_aiter_allreduce_fusion",
+    source="arg_groups/parallel_hook.py:163",
+    example=Example("--tp-size 4 --attn-cp-size 2 --enable-aiter-allreduce-fusion"),
+    fragments=("Aiter allreduce fusion is not supported with context parallelism",),
+)  # fmt: skip
+def aiter_fusion_without_cp(r: Resolution) -> Iterator[Hit]:
+    """AITER's fused all-reduce does not run with context parallelism.
+
+    Why: the fusion assumes that the TP group reduces as one.
+
+    Fix: drop the fusion.
+    """
+    split = whole(r.attn_cp_size) > 1 or whole(r.moe_dp_size) > 1
+    if r.enable_aiter_allreduce_fusion and split:
+        yield hit(
+            f"--enable-aiter-allreduce-fusion with --attn-cp-size {r.attn_cp_size} and "
+            f"--moe-dp-size {r.moe_dp_size}",
+            drop("enable_aiter_allreduce_fusion"),
+        )
+
+
+@rule(
+    "KV467", stage=Stage.RESOLVE, option="moe_dp_size", source="arg_groups/parallel_hook.py:167",
+    example=Example("--tp-size 4 --moe-dp-size 3", model="Qwen/Qwen3-30B-A3B"),
+    fragments=("must be divisible by moe_dp_size", "ep_size * moe_dp_size"),
+)  # fmt: skip
+def moe_dp_fits(r: Resolution) -> Iterator[Hit]:
+    """Expert replicas and expert-parallel ranks make up the tensor-parallel group.
+
+    Why: MoE layers divide the same ranks into `moe_dp_size` copies of `ep_size` shares, without
+    pipeline stages.
+
+    Fix: leave `--moe-dp-size` out, or make the product fit.
+    """
+    copies, shares = whole(r.moe_dp_size, 1), whole(r.ep_size, 1)
+    if copies <= 1:
+        return
+    found = None
+    if whole(r.tp_size) % copies:
+        found = f"--tp-size {r.tp_size} is not divisible by it"
+    elif shares * copies > whole(r.tp_size):
+        found = f"times --ep-size {shares} is more than --tp-size {r.tp_size}"
+    elif r.pp_size != 1:
+        found = f"--pp-size is {r.pp_size}"
+    elif shares > 1 and shares * copies != r.tp_size:
+        found = f"times --ep-size {shares} is not --tp-size {r.tp_size}"
+    if found:
+        yield hit(f"--moe-dp-size {copies}: {found}", drop("moe_dp_size"))
+
+
+@rule(
+    "KV468", stage=Stage.RESOLVE, option="moe_dp_size", source="arg_groups/parallel_hook.py:189",
+    example=Example("--tp-size 4 --moe-dp-size 2", model="Qwen/Qwen3-30B-A3B"),
+    fragments=("attn_cp_size != moe_dp_size",),
+)  # fmt: skip
+def moe_dp_equals_attn_cp(r: Resolution) -> Iterator[Hit]:
+    """Expert replicas go with context-parallel ranks one to one.
+
+    Why: each context rank brings its own tokens to its own copy of the experts.
+
+    Fix: make both sizes equal, or drop `--moe-dp-size`.
+    """
+    copies = whole(r.moe_dp_size, 1)
+    if r.attn_cp_size != copies and copies != 1:
+        yield hit(
+            f"--moe-dp-size {copies} with --attn-cp-size {r.attn_cp_size}",
+            drop("moe_dp_size"),
+            set_to("split attention into as many context ranks", attn_cp_size=copies),
+        )
+
+
+AFTER_GROUP_SHARING: tuple[Part, ...] = (
+    prefill_cp_needs_strategy,
+    attn_cp_divides_tp,
+    aiter_fusion_without_cp,
+    moe_dp_fits,
+    moe_dp_equals_attn_cp,
+)
+"""The rest of `handle_context_parallelism`."""
