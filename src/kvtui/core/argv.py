@@ -177,6 +177,7 @@ class _Reader:
 
     def _store(self, option: Option, word: Word, value: Any) -> None:
         self.spelled.pop(option.name, None)
+        self._keep_refused(option)
         if value is None:
             self.options.pop(option.name, None)
             return
@@ -185,6 +186,13 @@ class _Reader:
         written = word.text.partition("=")[0]
         if written != main or (option.name == "config" and word.explicit is not None):
             self.spelled[option.name] = word.text if option.name == "config" else written
+
+    def _keep_refused(self, option: Option) -> None:
+        """argparse stops at an illegal value even where a later one replaces it."""
+        earlier = self.options.get(option.name)
+        if earlier is not None and self.known.options[option.name].problem(earlier) is not None:
+            text = " ".join(map(str, earlier)) if isinstance(earlier, list) else str(earlier)
+            self.unknown.append(f"{option.flag}={text}")
 
 
 def _values(words: Sequence[Word], start: int) -> Iterator[Word]:
