@@ -1,0 +1,103 @@
+"""From config.json to the configuration object that the engine ends up with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvtui.core.facts import Checkpoint, MissingFact
+from kvtui.core.model import archs
+from kvtui.core.model.hf import HfConfig
+from kvtui.core.model.request import ModelRequest
+
+LONGCAT = frozenset({"LongcatCausalLM", "LongcatFlashForCausalLM", "LongcatFlashNgramForCausalLM"})
+TEXT_KEYS = ("llm_config", "language_config", "text_config")
+
+
+def hf_config_of(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> HfConfig:
+    """The configuration with the launch's overrides applied; raises MissingFact."""
+    values = checkpoint.config
+    if not isinstance(values, Mapping):
+        raise MissingFact("model", f"{checkpoint.name}: config.json should hold one JSON object")
+    config = HfConfig(values)
+    for key, value in overrides.items():
+        _override(config, key, value)
+    names = config.get("architectures")
+    if not isinstance(names, (list, tuple)) or not names or not all(
+        isinstance(name, str) for name in names
+    ):
+        raise MissingFact(
+            "model",
+            f"{checkpoint.name}: config.json: architectures should name one model class",
+        )
+    if names[0] in LONGCAT:
+        config.put("architectures", ["LongcatFlashForCausalLM"])
+        config.put("model_type", "longcat_flash")
+    return config
+
+
+def _override(config: HfConfig, key: str, value: Any) -> None:
+    """Merge one override as the engine does: into a nested configuration or a rope table."""
+    current = config.get(key)
+    if isinstance(value, Mapping) and isinstance(current, HfConfig):
+        for name, inner in value.items():
+            current.put(name, inner)
+    elif key in ("rope_scaling", "rope_parameters") and isinstance(value, Mapping):
+        merged = {**current, **value} if isinstance(current, Mapping) else dict(value)
+        config.put("rope_scaling", merged)
+        config.put("rope_parameters", merged)
+    else:
+        config.put(key, value)
+
+
+def text_config_of(config: HfConfig) -> HfConfig:
+    """The language part: thinker, llm, language or text configuration, in that order."""
+    name = config.architectures[0]
+    if name.startswith("Llava") and name.endswith("ForCausalLM"):
+        config.put("dtype", "float16")
+        return config
+    own = config.get("dtype", config.get("torch_dtype"))
+    thinker = config.get("thinker_config")
+    if isinstance(thinker, HfConfig):
+        nested = thinker.get("text_config")
+        text = nested if isinstance(nested, HfConfig) else thinker
+        inner = thinker.get("dtype", thinker.get("torch_dtype", own))
+        text.put("dtype", inner)
+        return text
+    for key in TEXT_KEYS:
+        nested = config.get(key)
+        if isinstance(nested, HfConfig):
+            if nested.get("dtype", nested.get("torch_dtype")) is None and own is not None:
+                nested.put("dtype", own)
+            return nested
+    return config
+
+
+def apply_draft(
+    config: HfConfig, text: HfConfig, request: ModelRequest
+) -> tuple[HfConfig, HfConfig]:
+    """The configuration of a checkpoint's draft head (`ModelConfig._config_draft_model`)."""
+    arch = config.architectures[0]
+    head = archs.DRAFT_HEADS.get(arch)
+    if arch == "DeepseekV4ForCausalLM":
+        bundled = config.get("dspark_block_size") is not None or "dspark_config" in config
+        dspark = bundled and request.speculative_algorithm in (None, "DSPARK")
+        head = "DeepseekV4ForCausalLMDSpark" if dspark else "DeepseekV4ForCausalLMNextN"
+    if head is None:
+        return config, text
+    if arch in ("Step3p7ForConditionalGeneration", "NemotronH_Omni_Reasoning_V3"):
+        config = text
+    config.put("architectures", [head])
+    if arch == "LongcatFlashForCausalLM":
+        config.put("num_hidden_layers", config.get("num_nextn_predict_layers"))
+    if head in archs.ONE_DRAFT_LAYER:
+        config.put("num_nextn_predict_layers", 1)
+        text.put("num_nextn_predict_layers", 1)
+    if arch == "Glm5NextForConditionalGeneration":
+        text.put("architectures", [head])
+        text.put("linear_attn_config", None)
+    if arch == "Qwen4ExpForConditionalGeneration":
+        text.put("num_hidden_layers", 1)
+        text.put("layer_types", ["full_attention"])
+        text.put("full_attention_interval", 1)
+    return config, text
