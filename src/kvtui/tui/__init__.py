@@ -1,0 +1,1 @@
+"""The full-screen app: one frozen report in, everything on screen made from it."""

@@ -1,0 +1,1 @@
+"""Screens, each imported when it is first opened."""

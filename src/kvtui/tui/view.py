@@ -1,0 +1,278 @@
+"""Parts of a report as styled text. Pure: a report and a width in, content out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from textual.content import Content
+
+from kvtui.core.command import command_parts, quote
+from kvtui.core.evaluate import Report
+from kvtui.core.findings import Finding, Outcome, Severity
+from kvtui.core.options import catalogue
+from kvtui.tui.capacity import Picture, picture
+from kvtui.tui.glyphs import Glyphs
+from kvtui.tui.layers import Activity, Layer, Standing, VerdictText, layers, verdict_text
+from kvtui.tui.words import (
+    OUTCOME_TONE,
+    SEVERITY_TONE,
+    Tone,
+    cell_text,
+    count_text,
+    flag_of,
+    gib_text,
+    gpu_text,
+    plural,
+)
+
+STANDING_TONE = {
+    Standing.PASSED: Tone.GOOD,
+    Standing.FAILED: Tone.BAD,
+    Standing.UNKNOWN: Tone.ASK,
+    Standing.NOT_RUN: Tone.QUIET,
+    Standing.STALE: Tone.QUIET,
+    Standing.RUNNING: Tone.KEY,
+}
+
+
+def standing_glyph(standing: Standing, g: Glyphs) -> str:
+    """The sign of a layer's standing."""
+    return {
+        Standing.PASSED: g.ok,
+        Standing.FAILED: g.bad,
+        Standing.UNKNOWN: g.unknown,
+        Standing.NOT_RUN: g.none,
+        Standing.STALE: g.stale,
+        Standing.RUNNING: g.stale,
+    }[standing]
+
+
+def outcome_glyph(report: Report, g: Glyphs) -> str:
+    """The sign of the verdict, warnings and disagreement included."""
+    if report.disagrees:
+        return g.differ
+    if report.outcome is Outcome.STARTS and report.warnings:
+        return g.warn
+    return {Outcome.STARTS: g.ok, Outcome.FAILS: g.bad, Outcome.UNKNOWN: g.unknown}[report.outcome]
+
+
+def outcome_tone(report: Report) -> Tone:
+    """The colour of the verdict."""
+    if report.outcome is Outcome.STARTS and report.warnings:
+        return Tone.WARN
+    return OUTCOME_TONE[report.outcome]
+
+
+def verdict_block(report: Report, activity: Activity, g: Glyphs) -> Content:
+    """The verdict with where it would stop, in two lines."""
+    text: VerdictText = verdict_text(report, activity)
+    tone = outcome_tone(report)
+    return Content.assemble(
+        (f"{outcome_glyph(report, g)} {text.word}", f"bold {tone}"), "\n", (text.detail, Tone.QUIET)
+    )
+
+
+def layer_lines(report: Report, activity: Activity, now: float, g: Glyphs, width: int) -> Content:
+    """The three layers, one a line: sign, what it says, how old."""
+    return Content("\n").join(
+        _layer_line(layer, g, width) for layer in layers(report, activity, now)
+    )
+
+
+def _layer_line(layer: Layer, g: Glyphs, width: int) -> Content:
+    sign = standing_glyph(layer.standing, g)
+    tone = STANDING_TONE[layer.standing]
+    head = Content.assemble((f"{layer.name:<7}", Tone.PLAIN), (f"{sign} ", tone))
+    room = width - head.cell_length - (len(layer.age) + 1 if layer.age else 0)
+    text = Content.styled(layer.text, tone if layer.standing is not Standing.PASSED else Tone.PLAIN)
+    if text.cell_length > room > 4:
+        text = text.truncate(room, ellipsis=True)
+    gap = max(1, width - head.cell_length - text.cell_length - len(layer.age))
+    return Content.assemble(head, text, " " * gap, (layer.age, Tone.QUIET))
+
+
+def layer_signs(report: Report, activity: Activity, now: float, g: Glyphs) -> Content:
+    """The three layers in one short run, for the narrow verdict line."""
+    parts: list[Content] = []
+    for layer in layers(report, activity, now):
+        sign = standing_glyph(layer.standing, g)
+        word = {Standing.STALE: " stale", Standing.RUNNING: " runs"}.get(layer.standing, "")
+        parts.append(
+            Content.assemble(
+                (layer.name, Tone.QUIET), " ", (sign + word, STANDING_TONE[layer.standing])
+            )
+        )
+    return Content("  ").join(parts)
+
+
+def verdict_line(report: Report, activity: Activity, now: float, g: Glyphs, width: int) -> Content:
+    """Verdict, size and layers in one line; the layers give way last."""
+    text = verdict_text(report, activity)
+    head = Content.styled(f"{outcome_glyph(report, g)} {text.word}", f"bold {outcome_tone(report)}")
+    signs = layer_signs(report, activity, now, g)
+    size = size_line(report, g)
+    if report.outcome is not Outcome.STARTS or not size.plain:
+        size = Content.styled(text.detail, Tone.QUIET)
+    room = width - head.cell_length - signs.cell_length - 4
+    size = size.truncate(room, ellipsis=True) if room > 6 else Content("")
+    gap = max(1, width - head.cell_length - size.cell_length - signs.cell_length - 2)
+    return Content.assemble(head, "  ", size, " " * gap, signs)
+
+
+def size_line(report: Report, g: Glyphs) -> Content:
+    """Tokens and requests that the launch would hold."""
+    shown = picture(report)
+    if shown is None or not shown.tokens:
+        return Content("")
+    parts = [f"{shown.tokens:,} tokens"]
+    if shown.requests:
+        parts.append(plural(shown.requests, "request"))
+    return Content.styled(f" {g.dot} ".join(parts), Tone.PLAIN)
+
+
+def pool_line(report: Report, g: Glyphs) -> Content:
+    """Pool class, stored type and bytes per token."""
+    pool = report.pool
+    if pool is None:
+        return Content.styled("pool not worked out", Tone.QUIET)
+    parts = (pool.class_name, pool.kv_dtype, f"{cell_text(pool.bytes_per_token)}/token",
+             f"page {pool.page_size}")  # fmt: skip
+    return Content.assemble((parts[0], "bold"), (f" {g.dot} ".join(("", *parts[1:])), Tone.QUIET))
+
+
+def memory_block(report: Report, g: Glyphs, width: int) -> Content:
+    """A bar of one GPU's memory with the numbers beside it, and what fits into it."""
+    shown: Picture | None = picture(report)
+    if shown is None:
+        return Content("")
+    lines = [_bar(shown, g, width), *_legend(shown, g, width)]
+    lines.extend(Content.styled(line, Tone.PLAIN) for line in shown.sentences)
+    return Content("\n").join(lines)
+
+
+PART_TONES = (Tone.KEY, Tone.GOOD, Tone.ASK, Tone.WARN, Tone.QUIET)
+
+
+def _bar(shown: Picture, g: Glyphs, width: int) -> Content:
+    title = f"GPU {gib_text(shown.total)}"
+    room = max(10, width - len(title) - 1)
+    total = max(1, shown.total)
+    spans: list[Content] = [Content.styled(f"{title} ", Tone.QUIET)]
+    used = 0
+    for index, part in enumerate(shown.parts):
+        cells = round(room * part.size / total)
+        if part.size > 0 and cells == 0:
+            cells = 1
+        cells = max(0, min(cells, room - used))
+        used += cells
+        style_index = index % (len(g.bars) - 1)
+        spans.append(Content.styled(g.bars[style_index] * cells, PART_TONES[style_index]))
+    spans.append(Content.styled(g.bars[-1] * (room - used), Tone.QUIET))
+    return Content("").join(spans)
+
+
+def _legend(shown: Picture, g: Glyphs, width: int) -> list[Content]:
+    items: list[Content] = []
+    for index, part in enumerate(shown.parts):
+        style_index = index % (len(g.bars) - 1)
+        items.append(
+            Content.assemble(
+                (g.bars[style_index], PART_TONES[style_index]),
+                f" {part.name} ",
+                (gib_text(part.size), "bold"),
+            )
+        )
+    free = shown.total - sum(part.size for part in shown.parts)
+    if free >= 0:
+        items.append(
+            Content.assemble((g.bars[-1], Tone.QUIET), " free ", (gib_text(free), "bold"))
+        )
+    return flow(items, width)
+
+
+def flow(items: Sequence[Content], width: int, gap: int = 2) -> list[Content]:
+    """Items side by side, broken into lines of at most `width`."""
+    lines: list[Content] = []
+    line = Content("")
+    for item in items:
+        if line.cell_length and line.cell_length + gap + item.cell_length > width:
+            lines.append(line)
+            line = Content("")
+        line = Content.assemble(line, " " * gap, item) if line.cell_length else item
+    if line.cell_length:
+        lines.append(line)
+    return lines
+
+
+def finding_head(finding: Finding, g: Glyphs) -> tuple[Content, Content]:
+    """Sign with rule id, and the option it is about."""
+    tone = SEVERITY_TONE[finding.severity]
+    sign = g.severity(finding.severity)
+    option = flag_of(finding.option) if finding.option else finding.stage.value
+    return (
+        Content.styled(f"{sign} {finding.rule}", f"bold {tone}"),
+        Content.styled(option, Tone.QUIET),
+    )
+
+
+def finding_body(finding: Finding, first: bool) -> Content:
+    """Message and the first fix under a finding's head."""
+    parts: list[Content | str | tuple[str, str]] = [finding.message]
+    if finding.fixes:
+        key = "f  " if first else "fix "
+        parts += ["\n", (key, f"bold {Tone.KEY}"), (finding.fixes[0].title, Tone.KEY)]
+        if len(finding.fixes) > 1:
+            parts.append((f"  (+{len(finding.fixes) - 1} more)", Tone.QUIET))
+    return Content.assemble(*parts)
+
+
+def sorted_findings(report: Report) -> tuple[Finding, ...]:
+    """What to do first comes first: errors in the engine's order, those with a fix ahead."""
+    order = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+    return tuple(sorted(report.findings, key=lambda f: order[f.severity]))
+
+
+def command_content(report: Report, changed: frozenset[str], width: int) -> Content:
+    """The command broken between options, changed parts marked."""
+    names = _flag_names()
+    pieces: list[Content] = []
+    for name, value in sorted(report.draft.env.items()):
+        style = "bold underline" if f"env:{name}" in changed else ""
+        pieces.append(Content.styled(quote((f"{name}={value}",)), style))
+    for index, part in enumerate(command_parts(report)):
+        text = quote(part)
+        if index == 0:
+            pieces.append(Content.styled(text, Tone.QUIET))
+            continue
+        option = names.get(part[0].split("=")[0])
+        fresh = option in changed
+        flag, space, rest = text.partition(" ")
+        mark = "bold underline " if fresh else ""
+        pieces.append(Content.assemble((flag, f"{mark}{Tone.KEY}"), space, (rest, mark.strip())))
+    return Content(" \\\n").join(
+        Content.assemble("  " if index else "", line)
+        for index, line in enumerate(flow(pieces, max(20, width - 4), gap=1))
+    )
+
+
+def _flag_names() -> Mapping[str, str]:
+    return {flag: option.name for flag, option in catalogue().by_flag.items()}
+
+
+def hardware_text(report: Report, g: Glyphs) -> str:
+    """The GPUs that the launch is judged for."""
+    gpu = report.facts.gpu
+    if gpu is None:
+        return "no GPU"
+    return gpu_text(gpu, report.facts.gpu_count, g.times)
+
+
+def candidate_size(report: Report) -> str:
+    """Bytes per token and tokens of a report in one short piece."""
+    parts = []
+    if report.pool is not None and report.pool.bytes_per_token:
+        parts.append(f"{cell_text(report.pool.bytes_per_token)}/tok")
+    shown = picture(report)
+    if shown is not None and shown.tokens:
+        parts.append(f"{count_text(shown.tokens)} tokens")
+    return " · ".join(parts)

@@ -1,0 +1,1 @@
+"""Widgets: each takes values in and sends messages out, and knows no other widget."""
