@@ -399,11 +399,12 @@ def moe_dp_equals_attn_cp(r: Resolution) -> Iterator[Hit]:
     """
     copies = whole(r.moe_dp_size, 1)
     if r.attn_cp_size != copies and copies != 1:
-        yield hit(
-            f"--moe-dp-size {copies} with --attn-cp-size {r.attn_cp_size}",
-            drop("moe_dp_size"),
-            set_to("split attention into as many context ranks", attn_cp_size=copies),
-        )
+        fixes = [drop("moe_dp_size")]
+        if copies > 1:
+            fixes.append(
+                set_to("split attention into as many context ranks", attn_cp_size=copies)
+            )
+        yield hit(f"--moe-dp-size {copies} with --attn-cp-size {r.attn_cp_size}", *fixes)
 
 
 AFTER_GROUP_SHARING: tuple[Part, ...] = (
