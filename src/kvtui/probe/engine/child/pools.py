@@ -1,0 +1,256 @@
+"""The question `pool`: the engine's own pool classes, built by its own configurator.
+
+No weights are loaded: what the configurator asks of a loaded model (layer range, modules) is
+answered by a stand-in made from the model's configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+from types import SimpleNamespace
+from typing import Any
+
+from .questions import describe, resolve_launch
+
+DEFAULT_TOKENS = 4096
+DEFAULT_REQUESTS = 8
+DEFAULT_STATE_SLOTS = 16
+
+
+def pool(question: dict[str, Any], claim: dict[str, Any] | None) -> dict[str, Any]:
+    """Resolve `argv`, then build its pools for `tokens` slots and describe them."""
+    answer, arguments = resolve_launch(question)
+    if arguments is None:
+        return answer
+    answer["stage"] = "pool"
+    device = str(question.get("device") or "cpu")
+    if device == "cpu":
+        _zeros_for_packed_fp4()
+    built: dict[str, Any] = {}
+    answer["pool"] = built
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            Builder(arguments, device, question).describe(built)
+    except ImportError as error:
+        answer["pool_error"] = {
+            "error_type": "NotHere",
+            "error": f"this release has no {error.name}",
+        }
+    except BaseException as error:
+        answer["accepted"] = False
+        answer.update(describe(error))
+    else:
+        answer["stage"] = "done"
+    gc.collect()
+    return answer
+
+
+class Builder:
+    """Walks the engine's own way from resolved arguments to pools."""
+
+    def __init__(self, arguments: Any, device: str, question: dict[str, Any]) -> None:
+        self.arguments = arguments
+        self.device = device
+        self.tokens = int(question.get("tokens") or DEFAULT_TOKENS)
+        self.requests = int(question.get("max_running_requests") or DEFAULT_REQUESTS)
+        self.slots = int(question.get("mamba_slots") or DEFAULT_STATE_SLOTS)
+        self.budgets = [int(b) for b in question.get("budget_bytes") or ()]
+
+    def describe(self, out: dict[str, Any]) -> None:
+        """Fill `out` step by step, so that a failure keeps what was found before it."""
+        from sglang.srt.arg_groups.overrides import model_config_of, resolution_result
+        from sglang.srt.configs.hybrid_arch import mambaish_config
+        from sglang.srt.model_executor.pool_configurator import create_memory_pool_configurator
+        from sglang.srt.runtime_context import get_context, publish
+
+        publish(self.arguments, role="scheduler")
+        model = model_config_of(self.arguments)
+        page_size = resolution_result(self.arguments, "page_size")
+        owner = self._configurator(model, page_size)
+        out["kv_dtype"] = str(owner.kv_cache_dtype).removeprefix("torch.")
+        configurator = create_memory_pool_configurator(owner)
+        out["configurator"] = type(configurator).__name__
+        out["bytes_per_token"] = int(getattr(configurator, "_cell_size", 0) or 0)
+        out["capacity"] = [self._capacity(configurator, b, page_size) for b in self.budgets]
+        config = configurator.calculate_pool_sizes_from_max_tokens(self.tokens, page_size)
+        config.max_running_requests = self.requests
+        if mambaish_config(model) is not None and (
+            resolution_result(self.arguments, "max_mamba_cache_size") is None
+        ):
+            get_context().override("kvtui", max_mamba_cache_size=self.slots)
+        config = configurator.finalize_with_max_running_requests(config)
+        sizes = owner._derive_pool_sizes(config=config)
+        pools = owner._init_pools(
+            sizes=sizes, req_to_token_pool=None, token_to_kv_pool_allocator=None
+        )
+        kv_pool = pools.token_to_kv_pool
+        out["class"] = type(kv_pool).__name__
+        out["allocator"] = type(pools.token_to_kv_pool_allocator).__name__
+        out["req_pool"] = type(pools.req_to_token_pool).__name__
+        out["tokens"] = int(sizes.max_total_num_tokens)
+        out["buffers"] = buffers_of(kv_pool)
+        out["bytes"] = sum(row["bytes"] for row in out["buffers"])
+        out["decode_offload"] = takes_decode_offload(kv_pool)
+        out["hicache"] = takes_hicache(kv_pool, page_size)
+
+    def _configurator(self, model: Any, page_size: int) -> Any:
+        from sglang.srt.arg_groups.overrides import resolution_result, use_mla_backend
+        from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
+        from sglang.srt.mem_cache.kv_cache_dtype import configure_kv_cache_dtype
+        from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+        arguments = self.arguments
+        asked = resolution_result(arguments, "kv_cache_dtype")
+        name, dtype = configure_kv_cache_dtype(
+            server_args_kv_cache_dtype=asked,
+            model=None,
+            model_dtype=model.dtype,
+            is_draft_worker=False,
+            is_dflash=False,
+            speculative_draft_attention_backend=resolution_result(
+                arguments, "speculative_draft_attention_backend"
+            ),
+        )
+        algorithm = resolution_result(arguments, "speculative_algorithm")
+        return KVCacheConfigurator(
+            device=self.device,
+            gpu_id=0,
+            attn_dp_size=1,
+            pp_size=1,
+            pp_group=SimpleNamespace(world_size=1, rank_in_group=0),
+            model=_stand_in(model),
+            model_config=model,
+            server_args=arguments,
+            kv_cache_dtype=dtype,
+            model_dtype=model.dtype,
+            page_size=page_size,
+            sliding_window_size=model.sliding_window_size,
+            spec_algorithm=SpeculativeAlgorithm.from_string(algorithm),
+            is_draft_worker=False,
+            post_capture_kv_active=False,
+            spec_aux_config=SimpleNamespace(
+                eagle_draft_num_layers=None,
+                dflash_draft_num_layers=None,
+                draft_model_config=None,
+            ),
+            draft_parallel_layout=None,
+            is_hybrid_swa=model.is_hybrid_swa,
+            is_hybrid_swa_compress=getattr(model, "is_hybrid_swa_compress", False),
+            use_mla_backend=use_mla_backend(arguments),
+            layer_info=_layers(model),
+            forward_stream=None,
+            req_to_token_pool=None,
+            token_to_kv_pool_allocator=None,
+            memory_pool_config=None,
+            kv_cache_dtype_str=asked if name is None else name,
+        )
+
+    def _capacity(self, configurator: Any, budget: int, page_size: int) -> dict[str, Any]:
+        try:
+            sizes = configurator.calculate_pool_sizes(budget, page_size)
+        except Exception as error:
+            return {"budget_bytes": budget, **describe(error)}
+        found = {key: value for key, value in vars(sizes).items() if isinstance(value, int)}
+        return {"budget_bytes": budget, **found}
+
+
+def _layers(model: Any) -> SimpleNamespace:
+    count = model.num_hidden_layers
+    return SimpleNamespace(
+        start_layer=0,
+        end_layer=count,
+        num_effective_layers=count,
+        model_num_layers=count,
+        loop_num=1,
+        is_hybrid_swa_mtp_draft=False,
+        swa_attention_layer_ids=list(getattr(model, "swa_attention_layer_ids", None) or ()),
+        full_attention_layer_ids=list(getattr(model, "full_attention_layer_ids", None) or ()),
+    )
+
+
+def _stand_in(model: Any) -> SimpleNamespace:
+    """What the configurator asks of a loaded model: no layers, no modules, the layer range."""
+    inner = SimpleNamespace(layers=[], start_layer=0, end_layer=model.num_hidden_layers)
+    return SimpleNamespace(
+        quant_config=None,
+        model=inner,
+        modules=tuple,
+        named_modules=tuple,
+        named_parameters=tuple,
+    )
+
+
+def buffers_of(kv_pool: Any) -> list[dict[str, Any]]:
+    """Every group of equal tensors that a pool holds, sub-pools included."""
+    import torch
+
+    rows: dict[str, dict[str, Any]] = {}
+    seen: set[int] = set()
+
+    def add(name: str, tensor: Any, count: int) -> None:
+        if tensor.dim() >= 2 and tensor.numel() > 0 and name not in rows:
+            rows[name] = {
+                "name": name,
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "shape": list(tensor.shape),
+                "count": count,
+                "bytes": tensor.numel() * tensor.element_size() * count,
+            }
+
+    def visit(owner: Any, prefix: str, depth: int) -> None:
+        if depth > 3 or id(owner) in seen:
+            return
+        seen.add(id(owner))
+        for key, value in list(getattr(owner, "__dict__", {}).items()):
+            if isinstance(value, torch.Tensor):
+                add(prefix + key, value, 1)
+            elif isinstance(value, list | tuple) and value and isinstance(value[0], torch.Tensor):
+                add(prefix + key, value[0], len(value))
+            elif type(value).__module__.startswith("sglang.srt.mem_cache") and not isinstance(
+                value, type
+            ):
+                visit(value, f"{prefix}{key}.", depth + 1)
+
+    visit(kv_pool, "", 0)
+    return list(rows.values())
+
+
+def takes_decode_offload(kv_pool: Any) -> bool:
+    """Whether the decode offload manager of this release takes the pool's class."""
+    from sglang.srt.disaggregation import decode_kvcache_offload_manager as manager
+
+    names = ("MHATokenToKVPool", "MLATokenToKVPool", "UnifiedSWAKVPool")
+    classes = tuple(c for c in (getattr(manager, name, None) for name in names) if c is not None)
+    return isinstance(kv_pool, classes)
+
+
+def takes_hicache(kv_pool: Any, page_size: int) -> bool | None:
+    """Whether this release has a host pool for the class; None where that can't be told."""
+    try:
+        from sglang.srt.mem_cache.hybrid_cache import hybrid_pool_assembler
+    except ImportError:
+        return None
+    infos = getattr(kv_pool, "get_device_pool_infos", None)
+    if infos is None or not hasattr(hybrid_pool_assembler, "build_kv_host_pool"):
+        return None
+    try:
+        return len(infos()) > 0
+    except Exception:
+        return False
+
+
+def _zeros_for_packed_fp4() -> None:
+    """The CPU can't fill packed fp4 with zeros: make bytes and view them."""
+    import torch
+
+    plain = torch.zeros
+    packed = getattr(torch, "float4_e2m1fn_x2", None)
+
+    def zeros(*shape: Any, **options: Any) -> Any:
+        if packed is not None and options.get("dtype") is packed:
+            return plain(*shape, **{**options, "dtype": torch.uint8}).view(packed)
+        return plain(*shape, **options)
+
+    torch.zeros = zeros

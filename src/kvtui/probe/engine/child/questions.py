@@ -1,0 +1,277 @@
+"""The questions: hello, schema, resolve. Each runs in a forked child of the warm probe."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+SECRET_WORDS = ("api_key", "password", "token_secret", "watermark_key", "hf_token")
+HEADLINE_LIMIT = 2000
+"""Characters of an error text that are handed over."""
+
+
+def hello(_: dict[str, Any]) -> dict[str, Any]:
+    """Versions, GPUs, and which attention backends import here."""
+    import sglang
+    import torch
+
+    gpus = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            gpus.append(
+                {
+                    "name": properties.name,
+                    "capability": [properties.major, properties.minor],
+                    "memory_mib": properties.total_memory >> 20,
+                }
+            )
+    return {
+        "version": sglang.__version__,
+        "place": os.path.dirname(os.path.dirname(sglang.__file__)),
+        "python": sys.executable,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "gpus": gpus,
+        "backends": _backends(),
+    }
+
+
+BACKEND_MODULES = {
+    "flashinfer": "flashinfer", "fa3": "sgl_kernel.flash_attn", "fa4": "flash_attn.cute",
+    "triton": "triton", "flashmla": "sgl_kernel.flash_mla", "trtllm_mla": "flashinfer",
+    "trtllm_mha": "flashinfer", "aiter": "aiter",
+}  # fmt: skip
+"""The package whose presence decides whether a backend can be imported at all."""
+
+
+def _backends() -> dict[str, bool]:
+    import importlib.util
+
+    found: dict[str, bool] = {}
+    for backend, module in BACKEND_MODULES.items():
+        try:
+            found[backend] = importlib.util.find_spec(module) is not None
+        except (ImportError, ValueError, AttributeError):
+            found[backend] = False
+    return found
+
+
+def schema(_: dict[str, Any]) -> dict[str, Any]:
+    """Every option as this engine's parser declares it."""
+    import sglang
+    from sglang.srt.server_args import ServerArgs
+
+    parser = argparse.ArgumentParser(prog="sglang serve")
+    ServerArgs.add_cli_args(parser)
+    groups = _groups(ServerArgs)
+    rows = [_option(action, groups) for action in parser._actions if action.dest != "help"]
+    named = {row["name"] for row in rows}
+    for name, default in _fields(ServerArgs):
+        if name not in named:
+            rows.append(
+                {
+                    "name": name,
+                    "flags": [],
+                    "kind": "internal",
+                    "group": groups.get(name, ""),
+                    "help": "",
+                    "default": _plain(default),
+                }
+            )
+    return {"engine_version": sglang.__version__, "options": rows}
+
+
+KINDS = {
+    "_StoreAction": "value", "_StoreTrueAction": "flag", "_StoreFalseAction": "flag",
+    "BooleanOptionalAction": "switch", "DeprecatedStoreTrueAction": "deprecated_flag",
+    "DeprecatedStoreConstAction": "deprecated_const", "DeprecatedAction": "deprecated_flag",
+    "DeprecatedAliasStoreAction": "value", "LoRAPathAction": "lora_paths",
+    "_AppendAction": "value", "_StoreConstAction": "flag",
+}  # fmt: skip
+
+
+def _option(action: Any, groups: dict[str, str]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": action.dest,
+        "flags": list(action.option_strings),
+        "kind": KINDS.get(type(action).__name__, "value"),
+        "group": groups.get(action.dest, ""),
+        "help": action.help or "",
+    }
+    if row["kind"] in ("value", "lora_paths"):
+        row["type"] = getattr(action.type, "__name__", None) or "str"
+    if action.nargs not in (None, 0):
+        row["nargs"] = action.nargs
+    if action.choices is not None:
+        row["choices"] = [_plain(choice) for choice in action.choices]
+    if action.const is not None and row["kind"] != "flag":
+        row["const"] = _plain(action.const)
+    if action.default is not None and action.default is not argparse.SUPPRESS:
+        row["default"] = _plain(action.default)
+    if action.required:
+        row["required"] = True
+    if getattr(action, "new_flag", None):
+        row["new_flag"] = action.new_flag
+    return row
+
+
+def _groups(record: Any) -> dict[str, str]:
+    try:
+        from sglang.srt.arg_groups.arg_utils import namespace_of
+
+        return dict(namespace_of(record))
+    except ImportError:
+        return {}
+
+
+def _fields(record: Any) -> list[tuple[str, Any]]:
+    import dataclasses
+
+    try:
+        from sglang.srt.arg_groups.arg_utils import record_fields
+
+        fields = record_fields(record)
+    except ImportError:
+        fields = dataclasses.fields(record)
+    rows = []
+    for field in fields:
+        default = getattr(field, "default", None)
+        known = isinstance(default, str | int | float | bool | list | dict)
+        rows.append((field.name, default if known else None))
+    return rows
+
+
+def resolve(question: dict[str, Any]) -> dict[str, Any]:
+    """What this engine makes of `argv`: all resolved values, or its error with type and place."""
+    answer, _ = resolve_launch(question)
+    return answer
+
+
+def resolve_launch(question: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """(answer, the engine's own resolved arguments or None)."""
+    os.environ.update(question.get("env") or {})
+    argv = [str(word) for word in question["argv"]]
+    with lay_out_models(question.get("files") or {}, argv):
+        return _resolve(argv)
+
+
+@contextlib.contextmanager
+def lay_out_models(files: dict[str, Any], argv: list[str]) -> Iterator[None]:
+    """Write the small files of models that are not here, and point `argv` at them meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="kvtui-") as folder:
+        for number, (path, contents) in enumerate(files.items()):
+            if os.path.exists(path) or path not in argv:
+                continue
+            place = os.path.join(folder, str(number), os.path.basename(path) or "model")
+            os.makedirs(place)
+            for name, data in contents.items():
+                with open(os.path.join(place, os.path.basename(name)), "w") as file:
+                    json.dump(data, file)
+            argv[:] = [place if word == path else word for word in argv]
+        yield
+
+
+def _resolve(argv: list[str]) -> tuple[dict[str, Any], Any]:
+    answer: dict[str, Any] = {"accepted": False, "stage": "parse"}
+    talk, said = _listen()
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            from sglang.srt.server_args import prepare_server_args
+
+            arguments = prepare_server_args(argv)
+            logging.getLogger().addHandler(talk)
+        answer["stage"] = "resolve"
+        if hasattr(arguments, "resolve_once"):
+            arguments.resolve_once()
+        answer["stage"] = "check"
+        arguments.check_server_args()
+    except SystemExit:
+        lines = [line for line in errors.getvalue().splitlines() if line.strip()]
+        last = lines[-1].strip() if lines else "the parser stopped"
+        return {
+            **answer,
+            "error_type": "SystemExit",
+            "error": last.partition("error: ")[2] or last,
+        }, None
+    except BaseException as error:
+        return {**answer, **describe(error), "said": said}, None
+    answer.update(accepted=True, stage="done", resolved=resolved_values(arguments), said=said)
+    return answer, arguments
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An exception as type, text and place (file:line of the last frame)."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    return {
+        "error_type": type(error).__name__,
+        "error": str(error)[:HEADLINE_LIMIT],
+        "at": at,
+    }
+
+
+class _Talk(logging.Handler):
+    """Collects what the engine says at warning level while it resolves."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self.said) < 50:
+            self.said.append(record.getMessage()[:500])
+
+
+def _listen() -> tuple[_Talk, list[str]]:
+    said: list[str] = []
+    return _Talk(said), said
+
+
+def resolved_values(arguments: Any) -> dict[str, Any]:
+    """Every field's resolved value as JSON, secrets left out, backends and graphs worked out."""
+    read = _reader(arguments)
+    values: dict[str, Any] = {}
+    for name, _ in _fields(type(arguments)):
+        if any(word in name for word in SECRET_WORDS):
+            continue
+        values[name] = _plain(read(name))
+    common = values.get("attention_backend")
+    values["backends"] = [
+        values.get("prefill_attention_backend") or common,
+        values.get("decode_attention_backend") or common,
+    ]
+    graphs = read("cuda_graph_config")
+    decode, prefill = getattr(graphs, "decode", None), getattr(graphs, "prefill", None)
+    if decode is not None and prefill is not None:
+        values["cuda_graph_config"] = None
+        values["cuda_graph_max_bs_decode"] = decode.max_bs
+        values["cuda_graph_backend_decode"] = str(decode.backend)
+        values["cuda_graph_backend_prefill"] = str(prefill.backend)
+    return values
+
+
+def _reader(arguments: Any) -> Any:
+    try:
+        from sglang.srt.arg_groups.overrides import resolution_result
+    except ImportError:
+        return lambda name: getattr(arguments, name, None)
+    return lambda name: resolution_result(arguments, name)
+
+
+def _plain(value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return value
