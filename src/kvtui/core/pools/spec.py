@@ -5,7 +5,7 @@ Shapes are (rows, ...) with the engine's padding included. Bytes are per rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import prod
 
@@ -45,6 +45,10 @@ class BufferSpec:
     """Where row 0 of the first tensor starts in the raw buffer (shared buffers only)."""
     layer_stride_bytes: int = 0
     """Distance of the same row of two consecutive tensors in the raw buffer."""
+    placeholders: int = 0
+    """Further tensors of the list that have no rows (layers that reuse another layer's)."""
+    aliases: tuple[str, ...] = ()
+    """Other names under which the engine's pool holds the same tensors."""
 
     @property
     def nbytes(self) -> int:
@@ -73,6 +77,12 @@ class SubPool:
     allocator: str = "TokenToKVPoolAllocator"
     layers: int = 0
     note: str = ""
+    listed: bool = True
+    """False for tensors that belong to the launch but not to the KV pool object itself (the
+    request table, DeepSeek-V4's compression state): they cost memory and are not described
+    as the pool's buffers."""
+    grow: str = ""
+    """End of the shared raw buffer this sub-pool grows from: up (low end) | down; else empty."""
 
     @property
     def nbytes(self) -> int:
@@ -107,8 +117,14 @@ class PoolPlan:
 
     @property
     def buffers(self) -> tuple[BufferSpec, ...]:
-        """All buffers in order, names prefixed as the engine nests them."""
-        return tuple(buffer for pool in self.sub_pools for buffer in pool.buffers)
+        """Buffers that the engine's pool object holds, in order, once per name that it uses."""
+        return tuple(
+            named
+            for pool in self.sub_pools
+            if pool.listed
+            for buffer in pool.buffers
+            for named in (buffer, *(replace(buffer, name=name) for name in buffer.aliases))
+        )
 
     @property
     def nbytes(self) -> int:
