@@ -7,7 +7,8 @@ from typing import Any
 
 from kvtui.core.facts import Checkpoint, MissingFact
 from kvtui.core.model import archs
-from kvtui.core.model.hf import HfConfig
+from kvtui.core.model.classes import config_classes, instantiate
+from kvtui.core.model.hf import SUB_CONFIGS, HfConfig
 from kvtui.core.model.request import ModelRequest
 
 LONGCAT = frozenset({"LongcatCausalLM", "LongcatFlashForCausalLM", "LongcatFlashNgramForCausalLM"})
@@ -19,21 +20,48 @@ def hf_config_of(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> HfConf
     values = checkpoint.config
     if not isinstance(values, Mapping):
         raise MissingFact("model", f"{checkpoint.name}: config.json should hold one JSON object")
-    config = HfConfig(values)
-    for key, value in overrides.items():
-        _override(config, key, value)
+    kind = _model_type(values)
+    config = instantiate(values, kind)
     names = config.get("architectures")
-    if not isinstance(names, (list, tuple)) or not names or not all(
-        isinstance(name, str) for name in names
+    if (
+        not isinstance(names, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) for name in names)
     ):
         raise MissingFact(
             "model",
             f"{checkpoint.name}: config.json: architectures should name one model class",
         )
-    if names[0] in LONGCAT:
+    config.put("architectures", list(names))
+    if kind == "longcat_flash":
         config.put("architectures", ["LongcatFlashForCausalLM"])
-        config.put("model_type", "longcat_flash")
+        config.put("model_type", kind)
+    _lift_text_keys(config, kind)
+    for key, value in overrides.items():
+        _override(config, key, value)
     return config
+
+
+def _model_type(values: Mapping[str, Any]) -> str | None:
+    names = values.get("architectures")
+    if isinstance(names, (list, tuple)) and any(name in LONGCAT for name in names):
+        return "longcat_flash"
+    kind = values.get("model_type")
+    return kind if isinstance(kind, str) else None
+
+
+def _lift_text_keys(config: HfConfig, kind: str | None) -> None:
+    """Repeat the language part's keys on top, as the engine does for classes not its own."""
+    known = config_classes().get(kind or "")
+    own = known is not None and known.own
+    text = config.get("llm_config") if kind == "internvl_chat" else None
+    if text is None and not own:
+        text = text_config_of(config)
+    if not isinstance(text, HfConfig) or text is config:
+        return
+    for key, value in text.values.items():
+        if value is not None and key not in SUB_CONFIGS:
+            config.fill(key, value)
 
 
 def _override(config: HfConfig, key: str, value: Any) -> None:
