@@ -166,7 +166,7 @@ def ambiguous_option(r: Resolution) -> Iterator[Hit]:
 def _distinct(odd: OddWord, flags: tuple[str, ...]) -> tuple[str, ...]:
     """One spelling for each option that could take the values at hand."""
     by_flag = catalogue().by_flag
-    fitting = {}
+    fitting: dict[str, str] = {}
     for flag in flags:
         option = by_flag[flag]
         value = read_values(option, odd.values)
