@@ -87,9 +87,8 @@ def _hello(words: list[str]) -> int:
     print(f"torch  {answer.get('torch')}, CUDA {answer.get('cuda') or 'none'}")
     gpus = answer.get("gpus") or []
     for gpu in gpus:
-        print(
-            f"GPU    {gpu['name']}, {gpu['memory_mib']:,} MiB, SM{''.join(map(str, gpu['capability']))}"
-        )
+        sm = "".join(map(str, gpu["capability"]))
+        print(f"GPU    {gpu['name']}, {gpu['memory_mib']:,} MiB, SM{sm}")
     if not gpus:
         print("GPU    none; claimed ones can be asked about with --gpu")
     here = [name for name, there in (answer.get("backends") or {}).items() if there]
@@ -177,7 +176,10 @@ def _schema_from(name: str) -> Schema:
     except KeyError:
         pass
     else:
-        return {"engine_version": stored.version, "options": [_row(o) for o in stored.rows]}
+        return {
+            "engine_version": stored.version,
+            "options": [_row(o) for o in stored.options.values()],
+        }
     if name.endswith(".json"):
         return _schema_file(name)
     return schema_of_engine(name)

@@ -93,7 +93,7 @@ def evaluate(draft: Draft, facts: Facts, sizing: Sizing | None = None) -> Report
     unknowns = (*(f"{name}: {why}" for name, why in r.missing.items()), *r.unknowns)
     key = request_key(draft, facts)
     engine = facts.engine if facts.engine and facts.engine.request_key == key else None
-    pool = facts.pool if facts.pool and facts.pool.request_key == key else None
+    pool = facts.pool if facts.pool and facts.pool.request_key in _pool_keys(key, r) else None
     rules_outcome = _outcome(r.findings, unknowns)
     findings = [*r.findings, *_engine_findings(engine)]
     findings.sort(key=lambda f: (SEVERITY_ORDER[f.severity], STAGE_ORDER[f.stage]))
@@ -111,6 +111,11 @@ def evaluate(draft: Draft, facts: Facts, sizing: Sizing | None = None) -> Report
         pool_fact=pool,
         engine_fact=engine,
     )
+
+
+def _pool_keys(key: str, r: Resolution) -> tuple[str, ...]:
+    """A pool check answers a planned layout: it stays true while the plan does not change."""
+    return (key, r.pool.key) if r.pool is not None else (key,)
 
 
 def _outcome(findings: list[Finding], unknowns: tuple[str, ...]) -> Outcome:
