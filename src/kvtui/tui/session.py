@@ -19,6 +19,9 @@ GPU = "@gpu"
 GPU_COUNT = "@gpu_count"
 """Names under which the hardware is edited like an option."""
 
+LOCAL = "local"
+"""The GPU of this machine, by name."""
+
 DEFAULT_COUNT = 8
 """GPUs of a machine that is only named, where no count is given."""
 
@@ -45,10 +48,11 @@ class World:
     def facts(self, draft: Draft) -> Facts:
         """The facts that `draft` is judged by: its own hardware, else this machine's."""
         machine = self.machine
-        gpu = find_gpu(draft.gpu) if draft.gpu else machine.gpu
-        count = draft.gpu_count or (0 if draft.gpu else machine.gpu_count) or DEFAULT_COUNT
+        claimed = draft.gpu not in (None, LOCAL)
+        gpu = find_gpu(draft.gpu or "") if claimed else machine.gpu
+        count = draft.gpu_count or (DEFAULT_COUNT if claimed else machine.gpu_count) or 1
         missing = dict(machine.missing)
-        if draft.gpu and gpu is None:
+        if claimed and gpu is None:
             missing["gpu"] = f"{draft.gpu} is not in the catalogue"
         missing.update({f"model:{path}": why for path, why in self.missing.items()})
         wanted = [draft.options.get(name) for name in MODEL_OPTIONS]
@@ -56,7 +60,7 @@ class World:
             checkpoints={p: c for p, c in self.checkpoints.items() if p in wanted},
             gpu=gpu,
             gpu_count=count,
-            host=machine.host,
+            host=None if claimed else machine.host,  # a named GPU is in another machine
             engine_version=machine.engine,
             pool=self.pool,
             engine=self.engine,
@@ -66,9 +70,7 @@ class World:
     def with_checkpoint(self, path: str, checkpoint: Checkpoint) -> World:
         """The world after a model's configuration was read."""
         missing = {p: why for p, why in self.missing.items() if p != path}
-        return replace(
-            self, checkpoints={**self.checkpoints, path: checkpoint}, missing=missing
-        )
+        return replace(self, checkpoints={**self.checkpoints, path: checkpoint}, missing=missing)
 
     def without_checkpoint(self, path: str, why: str) -> World:
         """The world after a model's configuration could not be read."""

@@ -139,8 +139,10 @@ def _needs_state(report: Report) -> str | None:
 
 
 def _needs_hybrid(report: Report) -> str | None:
-    return None if _needs_swa(report) is None or _needs_state(report) is None else (
-        "neither sliding window nor recurrent layers"
+    return (
+        None
+        if _needs_swa(report) is None or _needs_state(report) is None
+        else ("neither sliding window nor recurrent layers")
     )
 
 

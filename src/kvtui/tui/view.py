@@ -184,9 +184,7 @@ def _legend(shown: Picture, g: Glyphs, width: int) -> list[Content]:
         )
     free = shown.total - sum(part.size for part in shown.parts)
     if free >= 0:
-        items.append(
-            Content.assemble((g.bars[-1], Tone.QUIET), " free ", (gib_text(free), "bold"))
-        )
+        items.append(Content.assemble((g.bars[-1], Tone.QUIET), " free ", (gib_text(free), "bold")))
     return flow(items, width)
 
 

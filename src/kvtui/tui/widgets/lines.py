@@ -94,7 +94,11 @@ class KeyBar(Widget):
             binding: Binding = active.binding
             if binding.show and active.enabled and binding.action not in shown:
                 key = binding.key_display or self.app.get_key_display(binding)
-                shown[binding.action] = (key, binding.description, self._target(active.node, binding))
+                shown[binding.action] = (
+                    key,
+                    binding.description,
+                    self._target(active.node, binding),
+                )
         self.keys = tuple(shown.values())
 
     def _target(self, node: object, binding: Binding) -> str:

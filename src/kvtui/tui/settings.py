@@ -1,0 +1,137 @@
+"""The user's config file, and the draft that is kept in case of a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kvtui.core.draft import Draft
+from kvtui.errors import InputError
+
+
+def _no_keys() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Settings:
+    """How the app looks and which keys it takes. Without folders nothing is read or kept."""
+
+    theme: str = "kvtui-dark"
+    glyphs: str = "auto"
+    """auto | unicode | ascii."""
+    keymap: Mapping[str, str] = field(default_factory=_no_keys)
+    """Keys by binding id (`pool.run = "ctrl+t"`)."""
+    model_folders: tuple[str, ...] = ()
+    state: Path | None = None
+    """Folder for the kept draft and the list of recent presets."""
+
+    @property
+    def kept_path(self) -> Path | None:
+        """Where the draft is kept."""
+        return self.state / "last-draft.json" if self.state else None
+
+    def keep_draft(self, draft: Draft) -> None:
+        """Write the draft beside, then rename; failing costs nothing but the offer next time."""
+        path = self.kept_path
+        if path is None or not draft.options:
+            return
+        data = {
+            "options": dict(draft.options),
+            "env": dict(draft.env),
+            "gpu": draft.gpu,
+            "gpu_count": draft.gpu_count,
+            "unknown": list(draft.unknown),
+        }
+        beside = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(data), encoding="utf-8")
+            beside.replace(path)
+        except (OSError, TypeError, ValueError):
+            beside.unlink(missing_ok=True)
+
+    def kept_draft(self) -> tuple[Draft, float] | None:
+        """The draft of the last run with its age in seconds, or None."""
+        path = self.kept_path
+        if path is None:
+            return None
+        try:
+            age = time.time() - path.stat().st_mtime
+            data = json.loads(path.read_text(encoding="utf-8"))
+            draft = Draft(
+                options=dict(data["options"]),
+                env={str(k): str(v) for k, v in data["env"].items()},
+                gpu=data["gpu"] if isinstance(data["gpu"], str) else None,
+                gpu_count=data["gpu_count"] if isinstance(data["gpu_count"], int) else None,
+                unknown=tuple(map(str, data["unknown"])),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        return draft, max(0.0, age)
+
+
+def read_settings(config: Path, state: Path) -> Settings:
+    """The config file's settings; a missing file means the defaults.
+
+    Raises InputError naming the file, the key and what was expected.
+    """
+    try:
+        data = tomllib.loads(config.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings(state=state)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{config}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{config}: {error}") from None
+    unknown = set(data) - {"theme", "glyphs", "keys", "models"}
+    if unknown:
+        raise InputError(f"{config}: unknown key {sorted(unknown)[0]}",
+                         "theme, glyphs, keys and models are known")  # fmt: skip
+    return Settings(
+        theme=_text(config, data, "theme", "kvtui-dark"),
+        glyphs=_one_of(config, data, "glyphs", ("auto", "unicode", "ascii")),
+        keymap=_keys(config, data.get("keys", {})),
+        model_folders=_folders(config, data.get("models", [])),
+        state=state,
+    )
+
+
+def _text(config: Path, data: Mapping[str, Any], key: str, default: str) -> str:
+    value = data.get(key, default)
+    if not isinstance(value, str):
+        raise InputError(f"{config}: {key}: text was expected")
+    return value
+
+
+def _one_of(config: Path, data: Mapping[str, Any], key: str, words: tuple[str, ...]) -> str:
+    value = data.get(key, words[0])
+    if value not in words:
+        raise InputError(f"{config}: {key}: one of {', '.join(words)} was expected")
+    return str(value)
+
+
+def _keys(config: Path, data: Any) -> Mapping[str, str]:
+    if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
+        raise InputError(f'{config}: keys: lines like "pool.run" = "P" were expected')
+    return MappingProxyType(dict(data))
+
+
+def _folders(config: Path, data: Any) -> tuple[str, ...]:
+    if not isinstance(data, list) or not all(isinstance(v, str) for v in data):
+        raise InputError(f"{config}: models: a list of folders was expected")
+    return tuple(data)
+
+
+def standard_paths() -> tuple[Path, Path]:
+    """(config file, state folder) of this user."""
+    from platformdirs import user_config_path, user_state_path
+
+    return user_config_path("kvtui") / "config.toml", user_state_path("kvtui")
