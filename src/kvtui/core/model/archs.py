@@ -20,7 +20,9 @@ PURE_SSM = PURE_MAMBA1 | {"Mamba2ForCausalLM"}
 DOTS3 = frozenset({"Dots3NoteForCausalLM", "Dots3NoteForCausalLMNextN"})
 KIMI_K3 = frozenset({"KimiK3ForConditionalGeneration", "KimiK3LinearForCausalLM"})
 BAILING_V3 = frozenset({"BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration"})
-MINIMAX_SPARSE = frozenset({"MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"})
+MINIMAX_SPARSE = frozenset(
+    {"MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"}
+)
 QWEN3_5 = frozenset(
     {
         "Qwen3_5ForConditionalGeneration",

@@ -329,7 +329,9 @@ def _nvfp4_meta(quant: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _hidden_streams(config: HfConfig, text: HfConfig, hidden: int) -> tuple[int, int | None]:
     """(hidden size that a draft sees, flattened hidden size of a hyper-connected model)."""
     streams = int(text.get("hc_mult") or 1)
-    glm5_next = config.get("model_type") == "glm5_next" or text.get("model_type") == "glm5_next_text"
+    glm5_next = (
+        config.get("model_type") == "glm5_next" or text.get("model_type") == "glm5_next_text"
+    )
     if glm5_next:
         wide = hidden * streams if text.get("mhc", False) and streams > 1 else None
         return hidden, wide
@@ -363,6 +365,8 @@ def build(checkpoint: Checkpoint, request: ModelRequest) -> ModelConfig:
     text = text_config_of(config)
     if request.is_draft_model:
         config, text = apply_draft(config, text, request)
+    if config.architectures[0] in archs.DEEPSEEK_V4 and config.get("n_group") is not None:
+        config.put("topk_group", config.n_group)
     quant = config.get("quantization_config")
     quant = quant if isinstance(quant, Mapping) else {}
     is_fp4 = _fp4_experts(config, quant, request)

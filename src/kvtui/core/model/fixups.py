@@ -84,9 +84,7 @@ def _lfm2_layers(config: HfConfig) -> None:
         count = _count(config)
         full = config.get("full_attn_idxs")
         full = range(count) if full is None else full
-        config.put(
-            "layer_types", ["full_attention" if i in full else "conv" for i in range(count)]
-        )
+        config.put("layer_types", ["full_attention" if i in full else "conv" for i in range(count)])
 
 
 def _llama4_layers(config: HfConfig) -> None:
@@ -123,7 +121,9 @@ def _nemotron_h(config: HfConfig) -> None:
         kinds = [NEMOTRON_H_MARKS[mark] for mark in NEMOTRON_H_DEFAULT]
     bad = [kind for kind in kinds if kind not in NEMOTRON_H_KINDS]
     if bad:
-        raise MissingFact("model", f"config.json: layers_block_type has the unknown kind {bad[0]!r}")
+        raise MissingFact(
+            "model", f"config.json: layers_block_type has the unknown kind {bad[0]!r}"
+        )
     config.put("layers_block_type", kinds)
     config.put("hybrid_override_pattern", "".join(NEMOTRON_H_KINDS[kind] for kind in kinds))
     config.put("num_hidden_layers", len(kinds))
@@ -134,7 +134,7 @@ def _nemotron_h(config: HfConfig) -> None:
         "mtp_hybrid_override_pattern", "".join(NEMOTRON_H_KINDS.get(kind, "") for kind in mtp)
     )
     chunk = config.get("chunk_size")
-    if chunk is not None and config.get("_stated_chunk") is None:
+    if chunk is not None:
         config.put("mamba_chunk_size", chunk)
 
 
@@ -169,6 +169,50 @@ def _inkling_heads(config: HfConfig) -> None:
         text.put("mtp_local_layer_ids", list(mtp["local_layer_ids"]))
         if mtp.get("local_extent") is not None:
             text.put("mtp_local_extent", mtp["local_extent"])
+
+
+def _rope_part_head(config: HfConfig) -> None:
+    """MLA classes that call the rotary slice the head."""
+    if config.get("qk_rope_head_dim") is not None:
+        config.put("head_dim", config.qk_rope_head_dim)
+
+
+def _glm_indexers(config: HfConfig) -> None:
+    """Which layers compute their own top-k, where the file does not say."""
+    if config.get("indexer_types") is not None:
+        return
+    pattern = config.get("index_topk_pattern")
+    if isinstance(pattern, str):
+        names = {"F": "full", "S": "shared"}
+        config.put("indexer_types", [names.get(mark, "full") for mark in pattern])
+        return
+    freq = max(int(config.get("index_topk_freq") or 1), 1)
+    offset = int(config.get("index_skip_topk_offset", 2) or 0)
+    config.put(
+        "indexer_types",
+        ["shared" if max(i - offset + 1, 0) % freq else "full" for i in range(_count(config))],
+    )
+
+
+def _kimi_linear(config: HfConfig) -> None:
+    config.put("n_routed_experts", config.get("num_experts"))
+    if config.get("head_dim") is None:
+        config.put("head_dim", config.hidden_size // config.num_attention_heads)
+    if config.get("num_key_value_heads") is None:
+        config.put("num_key_value_heads", config.num_attention_heads)
+
+
+def _sizes_of_text(config: HfConfig) -> None:
+    """Wrapper classes whose sizes are those of their language part."""
+    text = config.get("text_config")
+    for key in ("hidden_size", "vocab_size"):
+        if isinstance(text, HfConfig) and key in text:
+            config.put(key, text.get(key))
+
+
+def _no_layer_types(config: HfConfig) -> None:
+    """Classes that take `layer_types` and keep none: the interval alone counts."""
+    config.drop("layer_types")
 
 
 def _quant_from_text(config: HfConfig) -> None:
@@ -216,7 +260,18 @@ FIXUPS: Mapping[str, tuple[Fixup, ...]] = {
     "nemotron_h": (_nemotron_h,),
     "nemotron_h_puzzle": (_nemotron_h,),
     "inkling_mm_model": (_inkling_heads,),
-    "kimi_k3": (_quant_from_text,),
+    "deepseek_v2": (_rope_part_head,),
+    "deepseek_v3": (_rope_part_head,),
+    "deepseek_v32": (_rope_part_head,),
+    "kimi_k2": (_rope_part_head,),
+    "glm_moe_dsa": (_rope_part_head, _glm_indexers),
+    "minicpm3": (_rope_part_head,),
+    "kimi_linear": (_kimi_linear,),
+    "kimi_k25": (_sizes_of_text,),
+    "kimi_k3": (_sizes_of_text, _quant_from_text),
     "glm5_next": (_quant_from_text,),
+    "qwen3_next": (_no_layer_types,),
+    "qwen3_5_text": (_no_layer_types,),
+    "qwen3_5_moe_text": (_no_layer_types,),
 }
 """Model type -> what its class does after defaults are in, in order."""

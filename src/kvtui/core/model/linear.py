@@ -370,7 +370,9 @@ def _zaya(config: HfConfig) -> Mambaish | None:
     marks = config.get("zaya_layers")
     count = int(config.num_hidden_layers)
     layers = tuple(
-        i for i in range(len(marks) if marks else count) if (marks[i] == "a" if marks else i % 2 == 0)
+        i
+        for i in range(len(marks) if marks else count)
+        if (marks[i] == "a" if marks else i % 2 == 0)
     )
     if not layers:
         return None
@@ -455,16 +457,12 @@ def _bailing(config: HfConfig) -> Mambaish:
     heads, head_dim = int(config.num_attention_heads), int(config.head_dim)
     if config.get("short_conv_kernel_size") is not None:
         shape = _kda_shape(heads, head_dim, int(config.short_conv_kernel_size))
-        return Mambaish(
-            "kda", linear, full, shape, split_units=_units(heads, heads * head_dim)
-        )
+        return Mambaish("kda", linear, full, shape, split_units=_units(heads, heads * head_dim))
     return Mambaish(
         "lightning",
         linear,
         full,
-        _mamba2_shape(
-            inner=0, groups=0, heads=heads, head_dim=head_dim, state=head_dim, kernel=1
-        ),
+        _mamba2_shape(inner=0, groups=0, heads=heads, head_dim=head_dim, state=head_dim, kernel=1),
         split_units=(("state heads", heads),),
     )
 
@@ -558,5 +556,3 @@ def mambaish_of(hf_config: HfConfig, hf_text_config: HfConfig, is_draft: bool) -
     if build is not None:
         return build(hf_config)
     return _nested(hf_config, hf_text_config, is_draft)
-
-

@@ -12,6 +12,30 @@ from kvtui.core.model.hf import SUB_CONFIGS, HfConfig
 from kvtui.core.model.request import ModelRequest
 
 LONGCAT = frozenset({"LongcatCausalLM", "LongcatFlashForCausalLM", "LongcatFlashNgramForCausalLM"})
+GEMMA4_TYPES = frozenset(
+    {
+        "gemma4",
+        "gemma4_assistant",
+        "gemma4_unified",
+        "gemma4_unified_assistant",
+        "diffusion_gemma",
+        "embedding_gemma2",
+    }
+)
+GEMMA4_PER_LAYER = frozenset(
+    {
+        "head_dim",
+        "num_key_value_heads",
+        "v_head_dim",
+        "swa_head_dim",
+        "swa_v_head_dim",
+        "swa_num_key_value_heads",
+        "global_head_dim",
+        "num_global_key_value_heads",
+    }
+)
+"""Shapes that differ by layer in a Gemma 4, which therefore has none on top."""
+SHARED_KEYS = ("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings")
 TEXT_KEYS = ("llm_config", "language_config", "text_config")
 
 
@@ -59,8 +83,9 @@ def _lift_text_keys(config: HfConfig, kind: str | None) -> None:
         text = text_config_of(config)
     if not isinstance(text, HfConfig) or text is config:
         return
+    per_layer = GEMMA4_PER_LAYER if kind in GEMMA4_TYPES else frozenset()
     for key, value in text.values.items():
-        if value is not None and key not in SUB_CONFIGS:
+        if value is not None and key not in SUB_CONFIGS and key not in per_layer:
             config.fill(key, value)
 
 
@@ -84,18 +109,28 @@ def text_config_of(config: HfConfig) -> HfConfig:
     if name.startswith("Llava") and name.endswith("ForCausalLM"):
         config.put("dtype", "float16")
         return config
-    own = config.get("dtype", config.get("torch_dtype"))
+    text = _language_part(config)
+    for key in SHARED_KEYS if text is not config else ():
+        if key in config:
+            text.fill(key, config.get(key))
+        elif key in text:
+            config.put(key, text.get(key))
+    return text
+
+
+def _language_part(config: HfConfig) -> HfConfig:
+    own = config.get("dtype")
     thinker = config.get("thinker_config")
     if isinstance(thinker, HfConfig):
         nested = thinker.get("text_config")
         text = nested if isinstance(nested, HfConfig) else thinker
-        inner = thinker.get("dtype", thinker.get("torch_dtype", own))
-        text.put("dtype", inner)
+        inner = thinker.get("dtype")
+        text.put("dtype", own if inner is None else inner)
         return text
     for key in TEXT_KEYS:
         nested = config.get(key)
         if isinstance(nested, HfConfig):
-            if nested.get("dtype", nested.get("torch_dtype")) is None and own is not None:
+            if nested.get("dtype") is None and own is not None:
                 nested.put("dtype", own)
             return nested
     return config

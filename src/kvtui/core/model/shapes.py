@@ -93,6 +93,7 @@ def is_deepseek_dsa(config: HfConfig) -> bool:
 
 
 def _plain_dims(text: HfConfig, pure_ssm: bool) -> tuple[int, int, int, int]:
+    """(K, V, sliding K, sliding V) row widths, written back where the file states none."""
     head = optional_number(text, "head_dim")
     if head is None:
         head = (
@@ -104,7 +105,13 @@ def _plain_dims(text: HfConfig, pure_ssm: bool) -> tuple[int, int, int, int]:
     swa = optional_number(text, "swa_head_dim")
     swa = head if swa is None else swa
     swa_v = optional_number(text, "swa_v_head_dim")
-    return head, v_head, swa, swa if swa_v is None else swa_v
+    swa_v = swa if swa_v is None else swa_v
+    if not pure_ssm:
+        text.put("head_dim", head)
+    text.put("v_head_dim", v_head)
+    text.put("swa_head_dim", swa)
+    text.put("swa_v_head_dim", swa_v)
+    return head, v_head, swa, swa_v
 
 
 def _deepseek_mla(text: HfConfig, swa: tuple[int, int]) -> Shapes:
