@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kvtui.core.derived import attn_dp_enabled, num_dp_ranks
 from kvtui.core.findings import Severity, Stage, drop, set_to
+from kvtui.core.options import catalogue
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.kv_cache_common import above_one, number
 from kvtui.core.steps.pd_prefill_complete import PREFILL_COMPLETE
@@ -16,9 +17,7 @@ STAGING = "SGLANG_DISAGG_STAGING_BUFFER"
 STAGING_BACKENDS = ("mooncake", "nixl")
 """Transfer back ends with a staging buffer. Source: pd_disaggregation_hook.py:155."""
 DCP_BACKENDS = ("mooncake", "nixl", "mori", "ascend", "fake")
-"""Transfer back ends that lay pages out anew for decode DCP. Source: pd_disaggregation_hook.py:82."""
-DEFAULT_BOOTSTRAP_PORT = 8998
-"""Source: arg_groups/fields/disagg.py, disaggregation_bootstrap_port."""
+"""Transfer back ends that split pages for decode DCP. Source: pd_disaggregation_hook.py:82."""
 MAX_SLOTS_WITH_EXTRA = 32
 """Requests a worker up to which a decode server keeps spare slots.
 Source: pd_disaggregation_hook.py:135."""
@@ -211,8 +210,11 @@ def decode_radix_alone(r: Resolution) -> Iterator[Hit]:
         return
     off = drop("disaggregation_decode_enable_radix_cache", title="keep no prefixes on decode")
     if r.enable_hisparse:
-        yield hit("HiSparse keeps pages where the radix tree can't find them", off,
-                  drop("enable_hisparse"))  # fmt: skip
+        yield hit(
+            "HiSparse keeps pages where the radix tree can't find them",
+            off,
+            drop("enable_hisparse"),
+        )
     if r.disaggregation_transfer_backend == "fake":
         yield hit(
             "transfer back end fake moves no pages, so none could be reused",
@@ -275,10 +277,14 @@ def prefill_sends_for_real(r: Resolution) -> Iterator[Hit]:
 def _rust_bootstrap(r: Resolution) -> bool:
     """True where the Rust server's own port serves the registry of the pair.
 
-    Source: managers/disagg_service.py:54; only ascend brings a registry of its own.
+    Source: managers/disagg_service.py:54; all built-in back ends but fake use that registry.
     """
     rust = r.disaggregation_mode == "prefill" and r.env_flag("SGLANG_RUST_SERVER")
-    return bool(rust and r.disaggregation_transfer_backend != "ascend")
+    return bool(rust and r.disaggregation_transfer_backend != "fake")
+
+
+def _default_bootstrap_port() -> int:
+    return int(catalogue().defaults["disaggregation_bootstrap_port"])
 
 
 @rule(
@@ -299,15 +305,17 @@ def rust_bootstrap_port(r: Resolution) -> Iterator[Hit]:
     Fix: drop --disaggregation-bootstrap-port; decode servers and router use --port.
     """
     port = r.disaggregation_bootstrap_port
-    if _rust_bootstrap(r) and port not in (DEFAULT_BOOTSTRAP_PORT, r.port):
-        yield hit(f"the registry is served on port {r.port}, and {port} is set",
-                  drop("disaggregation_bootstrap_port"))  # fmt: skip
+    if _rust_bootstrap(r) and port not in (_default_bootstrap_port(), r.port):
+        yield hit(
+            f"the registry is served on port {r.port}, and {port} is set",
+            drop("disaggregation_bootstrap_port"),
+        )
 
 
 @step(f"{HOOK}:289")
 def alias_bootstrap_port(r: Resolution) -> None:
     """Let the registry's port follow the server's where the Rust server runs it."""
-    if _rust_bootstrap(r) and r.disaggregation_bootstrap_port == DEFAULT_BOOTSTRAP_PORT:
+    if _rust_bootstrap(r) and r.disaggregation_bootstrap_port == _default_bootstrap_port():
         r.declare(
             "the Rust server runs the registry on its own port",
             disaggregation_bootstrap_port=r.port,
@@ -360,8 +368,10 @@ def decode_radix_with_dp(r: Resolution) -> Iterator[Hit]:
     Fix: a router that routes by prefix, or one group.
     """
     if _decode_radix(r) and attn_dp_enabled(r):
-        yield hit(f"{r.attn_dp_size} attention-DP groups keep a tree each; prefixes are only "
-                  "found with routing by prefix")  # fmt: skip
+        yield hit(
+            f"{r.attn_dp_size} attention-DP groups keep a tree each; prefixes are only "
+            "found with routing by prefix"
+        )
 
 
 HANDLE_PD_DISAGGREGATION: tuple[Part, ...] = (

@@ -40,33 +40,60 @@ def _prefill_hicache(r: Resolution) -> bool:
 
 
 LIMITS: tuple[Limit, ...] = (
-    (lambda r: r.disaggregation_mode not in ("prefill", "decode"),
-     "one server for prefill and decode", ()),
-    (lambda r: r.disaggregation_transfer_backend != "mooncake",
-     "a transfer back end other than mooncake",
-     (Change("disaggregation_transfer_backend", "mooncake"),)),
-    (_parallel, "pipeline or context parallelism",
-     (Change("pp_size"), Change("attn_cp_size"), Change("dcp_size"))),
+    (
+        lambda r: r.disaggregation_mode not in ("prefill", "decode"),
+        "one server for prefill and decode",
+        (),
+    ),
+    (
+        lambda r: r.disaggregation_transfer_backend != "mooncake",
+        "a transfer back end other than mooncake",
+        (Change("disaggregation_transfer_backend", "mooncake"),),
+    ),
+    (
+        _parallel,
+        "pipeline or context parallelism",
+        (Change("pp_size"), Change("attn_cp_size"), Change("dcp_size")),
+    ),
     (_attention_tp, "attention split over tensor-parallel ranks", ()),
-    (lambda r: bool(r.enable_pdmux or r.decoupled_spec_role != "null"),
-     "PD multiplexing or decoupled speculation",
-     (Change("enable_pdmux"), Change("decoupled_spec_role"))),
-    (lambda r: bool(r.enable_pd_role_switch), "role switching",
-     (Change("enable_pd_role_switch"),)),
-    (lambda r: bool(r.encoder_only or r.language_only), "a separate encoder",
-     (Change("encoder_only"), Change("language_only"))),
+    (
+        lambda r: bool(r.enable_pdmux or r.decoupled_spec_role != "null"),
+        "PD multiplexing or decoupled speculation",
+        (Change("enable_pdmux"), Change("decoupled_spec_role")),
+    ),
+    (lambda r: bool(r.enable_pd_role_switch), "role switching", (Change("enable_pd_role_switch"),)),
+    (
+        lambda r: bool(r.encoder_only or r.language_only),
+        "a separate encoder",
+        (Change("encoder_only"), Change("language_only")),
+    ),
     (lambda r: bool(r.enable_hisparse), "HiSparse", (Change("enable_hisparse"),)),
-    (_host_receive, "receiving into host memory",
-     (Change("disaggregation_decode_host_receive_threshold"),)),
-    (_decode_prefixes, "a radix cache or HiCache on the decode side",
-     (Change("disaggregation_decode_enable_radix_cache"), Change("enable_hierarchical_cache"))),
-    (_prefill_hicache, "prefill HiCache other than write_back without a store",
-     (Change("hicache_storage_backend"), Change("hicache_write_policy", "write_back"))),
-    (lambda r: r.env_flag("SGLANG_DISAGG_STAGING_BUFFER"), "staging buffers",
-     (Change("env:SGLANG_DISAGG_STAGING_BUFFER"),)),
-    (lambda r: r.env_flag("SGLANG_RUST_SERVER"), "the Rust server",
-     (Change("env:SGLANG_RUST_SERVER"),)),
-)  # fmt: skip
+    (
+        _host_receive,
+        "receiving into host memory",
+        (Change("disaggregation_decode_host_receive_threshold"),),
+    ),
+    (
+        _decode_prefixes,
+        "a radix cache or HiCache on the decode side",
+        (Change("disaggregation_decode_enable_radix_cache"), Change("enable_hierarchical_cache")),
+    ),
+    (
+        _prefill_hicache,
+        "prefill HiCache other than write_back without a store",
+        (Change("hicache_storage_backend"), Change("hicache_write_policy", "write_back")),
+    ),
+    (
+        lambda r: r.env_flag("SGLANG_DISAGG_STAGING_BUFFER"),
+        "staging buffers",
+        (Change("env:SGLANG_DISAGG_STAGING_BUFFER"),),
+    ),
+    (
+        lambda r: r.env_flag("SGLANG_RUST_SERVER"),
+        "the Rust server",
+        (Change("env:SGLANG_RUST_SERVER"),),
+    ),
+)
 """What the policy excludes. Source: pd_disaggregation_hook.py:197-237."""
 
 
@@ -92,8 +119,12 @@ def prefill_complete_limits(r: Resolution) -> Iterator[Hit]:
         return
     fixes = [set_to("allocate pages early", **{POLICY: "early"})]
     if all(changes for _, changes in found):
-        chosen = tuple(change for _, changes in found for change in changes
-                       if change.value is not None or _is_chosen(r, change))  # fmt: skip
+        chosen = tuple(
+            change
+            for _, changes in found
+            for change in changes
+            if change.value is not None or _is_chosen(r, change)
+        )
         fixes.append(Fix("drop everything that the policy excludes", chosen))
     yield hit(f"policy prefill_complete excludes {', '.join(words for words, _ in found)}", *fixes)
 
@@ -107,8 +138,10 @@ def try_prefill_once(r: Resolution) -> None:
     """Let prefill start before the decode side has pages."""
     complete = r.disaggregation_decode_allocation_policy == "prefill_complete"
     if complete and r.disaggregation_mode == "prefill" and r.optimistic_prefill_attempts == 0:
-        r.declare("policy prefill_complete starts prompts before pages are allocated",
-                  optimistic_prefill_attempts=1)  # fmt: skip
+        r.declare(
+            "policy prefill_complete starts prompts before pages are allocated",
+            optimistic_prefill_attempts=1,
+        )
 
 
 PREFILL_COMPLETE: tuple[Part, ...] = (prefill_complete_limits, try_prefill_once)

@@ -15,12 +15,18 @@ FEATURES: tuple[tuple[Callable[[Resolution], bool], str, str], ...] = (
     (lambda r: above_one(r.ep_size), "ep_size", "expert parallelism"),
     (lambda r: r.moe_a2a_backend != "none", "moe_a2a_backend", "an expert all-to-all back end"),
     (lambda r: above_one(r.pp_size), "pp_size", "pipeline parallelism"),
-    (lambda r: attn_dp_enabled(r) and bool(r.enable_dp_attention_local_control_broadcast),
-     "enable_dp_attention_local_control_broadcast", "local control broadcast"),
+    (
+        lambda r: attn_dp_enabled(r) and bool(r.enable_dp_attention_local_control_broadcast),
+        "enable_dp_attention_local_control_broadcast",
+        "local control broadcast",
+    ),
     (lambda r: above_one(r.dcp_size), "dcp_size", "decode context parallelism"),
-    (lambda r: r.speculative_algorithm is not None, "speculative_algorithm",
-     "speculative decoding"),
-)  # fmt: skip
+    (
+        lambda r: r.speculative_algorithm is not None,
+        "speculative_algorithm",
+        "speculative decoding",
+    ),
+)
 """Features with state of one role, and their options. Source: pd_disaggregation_hook.py:165-187."""
 
 
@@ -47,8 +53,9 @@ def role_switch_limits(r: Resolution) -> Iterator[Hit]:
     fixes: list[Fix] = [drop("enable_pd_role_switch")]
     if len(chosen) == len(found):
         fixes.append(drop(*chosen))
-    yield hit(f"a switched role would need {', '.join(words for _, words in found)} rebuilt",
-              *fixes)  # fmt: skip
+    yield hit(
+        f"a switched role would need {', '.join(words for _, words in found)} rebuilt", *fixes
+    )
 
 
 ROLE_SWITCH_GATES: tuple[Part, ...] = (role_switch_limits,)
