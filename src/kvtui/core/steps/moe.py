@@ -164,9 +164,12 @@ def moe_runner_of_quantization(r: Resolution) -> None:
         runner = "flashinfer_megamoe" if mega else "flashinfer_trtllm"
     elif quantization == "mxfp8" and not r.platform.is_npu:
         runner = _mxfp8_runner(r)
-    elif runner == "auto" and quantization == "modelopt_fp4":
-        if r.platform.is_sm120 or r.platform.is_sm110:
-            runner = "flashinfer_cutlass"
+    elif (
+        runner == "auto"
+        and quantization == "modelopt_fp4"
+        and (r.platform.is_sm120 or r.platform.is_sm110)
+    ):
+        runner = "flashinfer_cutlass"
     if runner != r.moe_runner_backend:
         r.declare(f"{quantization} runs on it", moe_runner_backend=runner)
 

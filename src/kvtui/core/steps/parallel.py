@@ -107,9 +107,7 @@ def attention_dp_shares(r: Resolution) -> None:
         schedule_conservativeness=r.schedule_conservativeness * DP_CONSERVATIVENESS,
     )
     if r.env_flag("SGLANG_RUST_SERVER"):
-        r.declare(
-            "the Rust server needs it", enable_dp_attention_local_control_broadcast=True
-        )
+        r.declare("the Rust server needs it", enable_dp_attention_local_control_broadcast=True)
     r.declare(
         f"the chunk is split between {groups} attention-DP groups",
         chunked_prefill_size=r.chunked_prefill_size // groups,
@@ -127,9 +125,7 @@ def attention_dp_shares(r: Resolution) -> None:
             sizes = prefill_graph_sizes(r.chunked_prefill_size)
         r.declare(
             "prefill graphs follow the chunk of one attention-DP group",
-            cuda_graph_config=graphs.with_phase(
-                PREFILL, max_bs=r.chunked_prefill_size, bs=sizes
-            ),
+            cuda_graph_config=graphs.with_phase(PREFILL, max_bs=r.chunked_prefill_size, bs=sizes),
         )
 
 

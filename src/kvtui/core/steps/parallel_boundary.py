@@ -72,9 +72,7 @@ def resolve_boundary_reduction(r: Resolution) -> None:
     """`auto` becomes what the target's and the draft's layers prefer."""
     target = draft = r.boundary_reduction
     if target == "auto":
-        target = draft = (
-            DEFAULT_REDUCTION if is_dummy(r) else reduction_of(r.model.hf_config)
-        )
+        target = draft = DEFAULT_REDUCTION if is_dummy(r) else reduction_of(r.model.hf_config)
         path = r.speculative_draft_model_path
         if not is_dummy(r) and r.speculative_algorithm and path and path != r.model_path:
             try:

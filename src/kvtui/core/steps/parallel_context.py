@@ -401,9 +401,7 @@ def moe_dp_equals_attn_cp(r: Resolution) -> Iterator[Hit]:
     if r.attn_cp_size != copies and copies != 1:
         fixes = [drop("moe_dp_size")]
         if copies > 1:
-            fixes.append(
-                set_to("split attention into as many context ranks", attn_cp_size=copies)
-            )
+            fixes.append(set_to("split attention into as many context ranks", attn_cp_size=copies))
         yield hit(f"--moe-dp-size {copies} with --attn-cp-size {r.attn_cp_size}", *fixes)
 
 

@@ -18,9 +18,7 @@ Condition = tuple[object, str, Fix]
 def scaling(r: Resolution) -> bool:
     """True where the expert group may grow beyond its ranks at launch."""
     return (
-        r.elastic_ep_backend is not None
-        and r.max_ep_size is not None
-        and r.max_ep_size > r.tp_size
+        r.elastic_ep_backend is not None and r.max_ep_size is not None and r.max_ep_size > r.tp_size
     )
 
 
@@ -126,9 +124,7 @@ def scaling_layout(r: Resolution) -> None:
     """A group that may grow starts from its tensor-parallel size."""
     if not scaling(r):
         return
-    r.declare(
-        "a growing group needs it", enable_dp_attention_local_control_broadcast=True
-    )
+    r.declare("a growing group needs it", enable_dp_attention_local_control_broadcast=True)
     if r.ep_join_mode != "scale" and r.elastic_ep_initial_size is None:
         r.default("the group starts from its own ranks", elastic_ep_initial_size=r.tp_size)
 

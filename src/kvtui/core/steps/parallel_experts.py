@@ -106,9 +106,7 @@ def eplb_and_dispatch(r: Resolution) -> None:
     """Moving experts needs a recorder, and a way to choose between copies of an expert."""
     if r.enable_eplb and r.expert_distribution_recorder_mode is None:
         r.default("EPLB reads the recorder", expert_distribution_recorder_mode="stat")
-    if r.ep_dispatch_algorithm is None and (
-        r.enable_eplb or r.init_expert_location != "trivial"
-    ):
+    if r.ep_dispatch_algorithm is None and (r.enable_eplb or r.init_expert_location != "trivial"):
         r.default(
             "all ranks must choose the same copy of an expert"
             if r.moe_a2a_backend == "none"
