@@ -81,8 +81,6 @@ class SubPool:
     """False for tensors that belong to the launch but not to the KV pool object itself (the
     request table, DeepSeek-V4's compression state): they cost memory and are not described
     as the pool's buffers."""
-    grow: str = ""
-    """End of the shared raw buffer this sub-pool grows from: up (low end) | down; else empty."""
 
     @property
     def nbytes(self) -> int:

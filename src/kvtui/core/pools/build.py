@@ -1,0 +1,394 @@
+"""Which pool class a launch gets, and what lies in it.
+
+Mirrors `_init_pools`, `_build_token_to_kv_pool` and the allocator choice of
+srt/mem_cache/kv_cache_configurator.py (0.5.23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvtui.core.pools import layouts
+from kvtui.core.pools.cell import default_cell, window_cell
+from kvtui.core.pools.dsv4 import dsv4_pools, full_token_bytes, v4_shape
+from kvtui.core.pools.geometry import FP4, Geometry
+from kvtui.core.pools.sizes import Sizes, request_capped, request_rows, swa_ratio, table_columns
+from kvtui.core.pools.sparse import (
+    MSA_ALIGN,
+    MSA_PAGE,
+    index_layers,
+    latent_dim,
+    minimax_index_dtype,
+    minimax_layers,
+    minimax_native_nvfp4,
+    msa_row_bytes,
+    qsa_profile,
+)
+from kvtui.core.pools.spec import BufferSpec, PoolPlan, SubPool
+from kvtui.core.pools.state import state_pools, state_room
+from kvtui.core.pools.unified import unified, unified_pools
+
+if TYPE_CHECKING:
+    from kvtui.core.resolution import Resolution
+
+OFFLOADABLE = frozenset(
+    {
+        "MHATokenToKVPool", "MHATokenToKVPoolMXFP8", "NoOpMHATokenToKVPool",
+        "PageInterleaveMHATokenToKVPool", "MLATokenToKVPool", "MLATokenToKVPoolFP4",
+        "PageInterleaveMLATokenToKVPool", "DSATokenToKVPool", "HiSparseDSATokenToKVPool",
+        "LayerSplitDSATokenToKVPool", "PageInterleaveDSATokenToKVPool", "UnifiedSWAKVPool",
+    }
+)  # fmt: skip
+"""Classes that the decode offload manager takes: MHA and MLA pools with their subclasses, and
+the unified sliding pool (disaggregation/decode_kvcache_offload_manager.py:114)."""
+
+
+def pool_family(g: Geometry) -> str:
+    """The branch of the engine's pool builder that the model takes."""
+    if g.dsv4:
+        return "dsv4"
+    if g.mla and g.hybrid_swa:
+        return "swa_mla"
+    if g.mla and g.mambaish is None:
+        return "dsa" if g.dsa else "mla"
+    if g.hybrid_swa:
+        return "swa"
+    if g.minimax:
+        return "minimax"
+    return "hybrid" if g.mambaish is not None else "mha"
+
+
+def _full(g: Geometry, sizes: Sizes, class_name: str, buffers: tuple[BufferSpec, ...],
+          layers: int, role: str = "full") -> SubPool:  # fmt: skip
+    return SubPool(
+        role, class_name, sizes.tokens, g.page_size, g.page_size, buffers, layers=layers
+    )
+
+
+def _dims(g: Geometry) -> tuple[int, int]:
+    return int(g.model.head_dim), int(g.model.v_head_dim)
+
+
+def _dense_class(r: Resolution, g: Geometry) -> str:
+    if g.mxfp8:
+        return "MHATokenToKVPoolMXFP8"
+    if r.prefill_only_disable_kv_cache:
+        return "NoOpMHATokenToKVPool"
+    return "PageInterleaveMHATokenToKVPool" if g.shard_size > 1 else "MHATokenToKVPool"
+
+
+def _dense_buffers(
+    r: Resolution, g: Geometry, prefix: str, rows: int, heads: int, dims: tuple[int, int],
+    layers: int,
+) -> tuple[BufferSpec, ...]:  # fmt: skip
+    if g.mxfp8:
+        return layouts.mha_mxfp8(prefix, rows, g.page_size, heads, dims, layers)
+    if r.env_flag("SGLANG_USE_HND_KVCACHE") and rows % g.page_size == 0:
+        return layouts.mha_hnd(prefix, g.kv_dtype, rows, g.page_size, heads, dims, layers)
+    return layouts.mha(prefix, g.kv_dtype, rows, heads, dims, layers)
+
+
+def _mha(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    name, rows, dims = _dense_class(r, g), sizes.tokens + g.page_size, _dims(g)
+    if name == "NoOpMHATokenToKVPool":
+        buffers = layouts.mha("", g.kv_dtype, g.page_size, g.heads, dims, g.layers)
+        return name, (replace(_full(g, sizes, name, buffers, g.layers), slots=0),)
+    if g.fp4 is not None:
+        buffers = layouts.mha_fp4("", g.fp4, rows, g.page_size, g.heads, dims[0], g.layers)
+    else:
+        buffers = _dense_buffers(r, g, "", rows, g.heads, dims, g.layers)
+    return name, (_full(g, sizes, name, buffers, g.layers),)
+
+
+def _mla(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    rows = sizes.tokens + g.page_size
+    dim = int(g.model.kv_lora_rank) + int(g.model.qk_rope_head_dim)
+    if g.kv_dtype == FP4:
+        name = "MLATokenToKVPoolFP4"
+        return name, (_full(g, sizes, name, layouts.mla_fp4("", rows, dim, g.layers), g.layers),)
+    name = "PageInterleaveMLATokenToKVPool" if g.shard_size > 1 else "MLATokenToKVPool"
+    buffers = layouts.mla("", g.kv_dtype, rows, dim, g.layers)
+    return name, (_full(g, sizes, name, buffers, g.layers),)
+
+
+def _index_buffers(
+    r: Resolution, g: Geometry, prefix: str, sizes: Sizes, skipped: tuple[bool, ...]
+) -> tuple[BufferSpec, ...]:
+    config, page = g.model.hf_config, g.page_size
+    head_dim, pooled = int(config.index_head_dim), max(1, int(config.get("index_kpool", 1)))
+    tokens = sizes.tokens
+    slots = tokens * g.hisparse_ratio if g.hisparse_ratio else (tokens + page) * g.dcp - page
+    keys = layouts.index_keys(prefix, slots, page, head_dim, pooled, skipped)
+    if pooled == 1 or not config.get("index_kpool_compress", False):
+        return keys
+    requests = request_rows(r, sizes.requests)
+    tails = layouts.index_tails(prefix, requests, pooled + g.draft_tokens, head_dim, skipped)
+    return keys + tails
+
+
+def _latent_buffers(
+    r: Resolution, g: Geometry, prefix: str, rows: int, layers: int
+) -> tuple[BufferSpec, ...]:
+    dtype = "uint8" if g.dsa and g.kv_dtype == "float8_e4m3fn" else g.kv_dtype
+    return layouts.mla(prefix, dtype, rows, latent_dim(r, g), layers)
+
+
+def _dsa(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    layers, rows = g.layers, sizes.tokens + g.page_size
+    skipped = index_layers(r, g)
+    name = "DSATokenToKVPool"
+    if g.shard_size > 1:
+        name = "PageInterleaveDSATokenToKVPool"
+    elif g.hisparse_ratio:
+        name = "HiSparseDSATokenToKVPool"
+    elif g.layer_shard > 1:
+        name, layers = "LayerSplitDSATokenToKVPool", -(-g.layers // g.layer_shard)
+        skipped = skipped[:layers]
+    latents = _full(g, sizes, name, _latent_buffers(r, g, "", rows, layers), layers)
+    index = _index_buffers(r, g, "", sizes, skipped)
+    return name, (latents, _full(g, sizes, "IndexKeyCache", index, layers, "index"))
+
+
+def _window_dims(g: Geometry) -> tuple[tuple[int, int], int, tuple[int, int]]:
+    """(full dims, sliding heads, sliding dims); most models share the full ones."""
+    model, dims = g.model, _dims(g)
+    if not model.is_hybrid_swa_compress:
+        return (dims[0], dims[0]), g.heads, (dims[0], dims[0])
+    stated = model.hf_text_config.get("swa_num_key_value_heads")
+    heads = g.heads if stated is None else max(1, int(stated) // g.attn_tp)
+    return dims, heads, (int(model.swa_head_dim), int(model.swa_v_head_dim))
+
+
+def _swa(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    page, full, swa = g.page_size, sizes.full or 0, sizes.swa or 0
+    full_dims, swa_heads, swa_dims = _window_dims(g)
+    inner = "MHATokenToKVPoolMXFP8" if g.mxfp8 else "MHATokenToKVPool"
+    sides = (
+        ("full", full, g.heads, full_dims, g.full_layers),
+        ("swa", swa, swa_heads, swa_dims, g.swa_layers),
+    )
+    return "SWAKVPool", tuple(
+        SubPool(
+            role, inner, slots, page, page,
+            _dense_buffers(r, g, f"{role}_kv_pool.", slots + page, heads, dims, layers),
+            allocator="SWATokenToKVPoolAllocator", layers=layers,
+        )
+        for role, slots, heads, dims, layers in sides
+    )  # fmt: skip
+
+
+def _swa_mla(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    page, full, swa = g.page_size, sizes.full or 0, sizes.swa or 0
+    name = "DSATokenToKVPool" if g.dsa else "MLATokenToKVPool"
+    buffers = _latent_buffers(r, g, "full_kv_pool.", full + page, g.full_layers)
+    if g.dsa:
+        every = (False,) * g.full_layers
+        buffers += _index_buffers(r, g, "full_kv_pool.", replace(sizes, tokens=full), every)
+    dim = int(g.model.swa_kv_lora_rank) + int(g.model.swa_qk_rope_head_dim)
+    sliding = layouts.mla("swa_kv_pool.", g.kv_dtype, swa + page, dim, g.swa_layers)
+    alloc = "SWATokenToKVPoolAllocator"
+    return "SWAKVPool", (
+        SubPool("full", name, full, page, page, buffers, alloc, g.full_layers),
+        SubPool("swa", "MLATokenToKVPool", swa, page, page, sliding, alloc, g.swa_layers),
+    )
+
+
+def _msa_views(
+    prefix: str, rows: int, layers: int, parts: tuple[tuple[str, tuple[int, ...]], ...], width: int
+) -> tuple[BufferSpec, ...]:
+    """The slab of one native NVFP4 cache and the component views into its page rows."""
+    specs = [
+        BufferSpec(f"{prefix}slab", "uint8", (layers, rows, width), 1, "page", 1, MSA_PAGE),
+        BufferSpec(f"{prefix}rows", "uint8", (rows, width), layers, "page", 0, MSA_PAGE,
+                   entry_bytes=width, layer_stride_bytes=rows * width),
+    ]  # fmt: skip
+    offset = 0
+    for name, shape in parts:
+        specs.append(
+            BufferSpec(f"{prefix}{name}", "uint8", (rows, *shape), layers, "page", 0, MSA_PAGE,
+                       entry_bytes=width, offset_bytes=offset, layer_stride_bytes=rows * width)
+        )  # fmt: skip
+        size = 1
+        for one in shape:
+            size *= one
+        offset += -(-size // MSA_ALIGN) * MSA_ALIGN
+    return tuple(specs)
+
+
+def _minimax_native(g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    kinds, heads, dim = minimax_layers(g), g.heads, int(g.model.head_dim)
+    rows = -(-(sizes.tokens + g.page_size) // MSA_PAGE)
+    main_width, index_width = msa_row_bytes(heads, dim, kinds.index_dim)
+    payload, scale = (heads, MSA_PAGE, dim // 2), (heads, MSA_PAGE, dim // 16)
+    main = (("k_buffer", payload), ("k_scale_buffer", scale), ("v_buffer", payload),
+            ("v_scale_buffer", scale))  # fmt: skip
+    index = (("k_buffer", (MSA_PAGE, kinds.index_dim // 2)),
+             ("k_scale_buffer", (MSA_PAGE, kinds.index_dim // 16)))  # fmt: skip
+    layers = kinds.sparse
+    return "MiniMaxM3Nvfp4KVPool", (
+        _full(g, sizes, "MiniMaxM3Nvfp4MainKVPool",
+              _msa_views("main_pool.", rows, layers, main, main_width), layers),
+        _full(g, sizes, "MiniMaxM3Nvfp4IndexKPool",
+              _msa_views("index_k_pool.", rows, layers, index, index_width), layers, "index"),
+    )  # fmt: skip
+
+
+def _minimax(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    if minimax_native_nvfp4(r, g):
+        return _minimax_native(g, sizes)
+    kinds, dim, rows = minimax_layers(g), int(g.model.head_dim), sizes.tokens + g.page_size
+    wide = sizes.tokens * max(1, g.hisparse_ratio) + g.page_size
+    pools = []
+    if g.hisparse_ratio and kinds.dense:
+        dense = layouts.mha("dense_pool.", g.kv_dtype, wide, g.heads, (dim, dim), kinds.dense)
+        pools.append(_full(g, sizes, "MHATokenToKVPool", dense, kinds.dense))
+    layers = kinds.sparse if g.hisparse_ratio else kinds.dense + kinds.sparse
+    main = layouts.mha("main_pool.", g.kv_dtype, rows, g.heads, (dim, dim), layers)
+    inner = "HiSparseMHAMainPool" if g.hisparse_ratio else "MHATokenToKVPool"
+    pools.append(_full(g, sizes, inner, main, layers))
+    dtype, width = minimax_index_dtype(r, g), (kinds.index_dim, kinds.index_dim)
+    if kinds.index_kv:
+        both = layouts.mha("index_kv_pool.", dtype, wide, 1, width, kinds.index_kv)
+        pools.append(_full(g, sizes, "MHATokenToKVPool", both, kinds.index_kv, "index"))
+    if kinds.index_k:
+        keys = layouts.mha("index_k_pool.", dtype, wide, 1, width, kinds.index_k)[:1]
+        pools.append(_full(g, sizes, "MHATokenToKOnlyPool", keys, kinds.index_k, "index"))
+    return "MiniMaxSparseKVPool", tuple(pools)
+
+
+def _hybrid(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    layers, rows = len(g.kv_layer_ids), sizes.tokens + g.page_size
+    room = state_room(r, g, sizes.state_slots, sizes.requests)
+    head_dim, prefix = int(g.model.head_dim), "full_kv_pool."
+    index: tuple[BufferSpec, ...] = ()
+    if g.mla and g.dsa:
+        inner, buffers = "DSATokenToKVPool", _latent_buffers(r, g, prefix, rows, layers)
+        index = _index_buffers(r, g, prefix, sizes, index_layers(r, g))
+    elif g.mla:
+        inner, dim = "MLATokenToKVPool", int(g.model.kv_lora_rank) + int(g.model.qk_rope_head_dim)
+        buffers = layouts.mla(prefix, g.kv_dtype, rows, dim, layers)
+    elif g.fp4 is not None:
+        inner = "MHATokenToKVPool"
+        buffers = layouts.mha_fp4(prefix, g.fp4, rows, g.page_size, g.heads, head_dim, layers)
+    else:
+        inner = "MHATokenToKVPoolMXFP8" if g.mxfp8 else "MHATokenToKVPool"
+        buffers = _dense_buffers(r, g, prefix, rows, g.heads, (head_dim, head_dim), layers)
+    pools = [*state_pools(r, g, room), _full(g, sizes, inner, buffers, layers)]
+    if index:
+        pools.append(_full(g, sizes, "IndexKeyCache", index, layers, "index"))
+    profile = qsa_profile(r, g)
+    if profile is None:
+        return "HybridLinearKVPool", tuple(pools)
+    ring = request_rows(r, sizes.requests) * profile.ratio
+    capacity = -(-rows // profile.ratio)
+    item = profile.kv_heads * profile.head_dim
+    qsa = (
+        BufferSpec("qsa_key_state_buffer_pool", "bfloat16",
+                   (ring, profile.kv_heads, profile.head_dim), layers, "flat"),
+        BufferSpec("qsa_rope_position_buffer", "int64", (ring, 3), 1, "flat"),
+        BufferSpec("qsa_compressed_flat", profile.dtype, (layers, capacity * item), 1, "flat"),
+        BufferSpec("qsa_compressed_k_buffer_pool", profile.dtype,
+                   (capacity, profile.kv_heads, profile.head_dim), layers, "flat",
+                   entry_bytes=item * (1 if profile.dtype == "float8_e4m3fn" else 2)),
+    )  # fmt: skip
+    pools.append(_full(g, sizes, "QSATokenToKVPool", qsa, layers, "index"))
+    return "QSATokenToKVPool", tuple(pools)
+
+
+def _v4(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
+    return "DeepSeekV4TokenToKVPool", dsv4_pools(r, g, sizes)
+
+
+Builder = Callable[["Resolution", Geometry, Sizes], tuple[str, tuple[SubPool, ...]]]
+
+BUILDERS: dict[str, Builder] = {
+    "dsv4": _v4, "swa_mla": _swa_mla, "swa": _swa, "dsa": _dsa, "mla": _mla,
+    "minimax": _minimax, "hybrid": _hybrid, "mha": _mha,
+}  # fmt: skip
+
+
+def _request_pool(r: Resolution, g: Geometry, sizes: Sizes) -> SubPool:
+    rows = request_rows(r, sizes.requests)
+    table = BufferSpec("req_to_token", "int32", (rows, table_columns(r, g)), 1, "request")
+    return SubPool(
+        "requests", request_pool_class(r, g), rows - 1, 1, 1, (table,), listed=False
+    )
+
+
+def request_pool_class(r: Resolution, g: Geometry) -> str:
+    """Class of the request table (kv_cache_configurator.py:1575)."""
+    if g.unified and g.mambaish is not None:
+        return "UnifiedHybridReqToTokenPool"
+    decode = r.disaggregation_mode == "decode" or bool(r.enable_pd_role_switch)
+    if g.mambaish is not None:
+        return "HybridMambaDecodeReqToTokenPool" if decode else "HybridReqToTokenPool"
+    return "DecodeReqToTokenPool" if decode else "ReqToTokenPool"
+
+
+def allocator_class(g: Geometry, sizes: Sizes) -> str:
+    """Class of the slot allocator (kv_cache_configurator.py:2796)."""
+    if g.unified and (g.hybrid_swa or g.mambaish is not None) and not g.dsv4:
+        tri = g.hybrid_swa and g.mambaish is not None
+        swa = "UnifiedMambaSWATokenToKVPoolAllocator" if tri else "UnifiedSWATokenToKVPoolAllocator"
+        return swa if g.hybrid_swa else "UnifiedMambaTokenToKVPoolAllocator"
+    if g.hybrid_swa:
+        if sizes.full == 0:
+            return "PureSWATokenToKVPoolAllocator"
+        hisparse = g.dsv4 and g.hisparse_ratio
+        return "DeepSeekV4HiSparseTokenToKVPoolAllocator" if hisparse else (
+            "SWATokenToKVPoolAllocator"
+        )
+    if g.hisparse_ratio:
+        return "HiSparseTokenToKVPoolAllocator"
+    if g.shard_size > 1:
+        return "PageInterleavePoolAllocator"
+    plain = g.page_size == 1 and g.dcp == 1
+    return "TokenToKVPoolAllocator" if plain else "PagedTokenToKVPoolAllocator"
+
+
+def configurator_class(r: Resolution, g: Geometry) -> str:
+    """Class of the sizing rule (pool_configurator.py:1716)."""
+    if g.dsv4 and g.hybrid_swa:
+        return "DSV4PoolConfigurator"
+    if g.hybrid_swa:
+        capped = request_capped(r, g)
+        return "SWARequestCapPoolConfigurator" if capped else "HybridSWAPoolConfigurator"
+    return "DefaultPoolConfigurator"
+
+
+def cell_bytes(r: Resolution, g: Geometry) -> int:
+    """The engine's cell size, rounded down to whole bytes."""
+    if g.dsv4:
+        return int(full_token_bytes(r, v4_shape(r, g)))
+    if g.hybrid_swa:
+        return int(window_cell(r, g).cell(swa_ratio(r)))
+    return default_cell(r, g)
+
+
+def build_plan(r: Resolution, g: Geometry, sizes: Sizes, notes: tuple[str, ...] = ()) -> PoolPlan:
+    """The pool of one rank for `sizes`."""
+    raw = 0
+    if g.unified and not g.dsv4 and (g.hybrid_swa or g.mambaish is not None):
+        shared = unified(r, g, sizes)
+        raw, pools = shared.total_bytes, unified_pools(g, shared)
+        name = "UnifiedSWAKVPool" if g.hybrid_swa else "UnifiedHybridLinearKVPool"
+    else:
+        name, pools = BUILDERS[pool_family(g)](r, g, sizes)
+    return PoolPlan(
+        class_name=name,
+        kv_dtype=g.kv_dtype,
+        bytes_per_token=cell_bytes(r, g),
+        page_size=g.page_size,
+        tokens=sizes.tokens,
+        sub_pools=(*pools, _request_pool(r, g, sizes)),
+        allocator=allocator_class(g, sizes),
+        req_pool=request_pool_class(r, g),
+        decode_offload=name in OFFLOADABLE,
+        configurator=configurator_class(r, g),
+        state_bytes_per_request=g.state.bytes_per_request if g.state is not None else 0,
+        writable=name != "NoOpMHATokenToKVPool",
+        notes=notes,
+        raw_bytes=raw,
+    )
