@@ -72,8 +72,7 @@ class KvtuiApp(App[None]):
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables, for whatever theme is on."""
-        theme = self.current_theme
-        return extra_variables({}, ansi=self.native_ansi_color, dark=theme.dark)
+        return extra_variables(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
         """The set-up where there is something to set up, else the welcome."""

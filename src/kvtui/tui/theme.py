@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.color import Color
 from textual.theme import Theme
 
 DARK = Theme(
@@ -39,12 +40,24 @@ LIGHT = Theme(
 THEMES = (DARK, LIGHT)
 
 
-def extra_variables(variables: dict[str, str], *, ansi: bool, dark: bool) -> dict[str, str]:
-    """Variables of our own for any theme: the look of the cursor row."""
-    if ansi:
-        return {"kv-cursor": "ansi_blue", "kv-cursor-text": "ansi_bright_white"}
-    del variables
+def extra_variables(theme: Theme) -> dict[str, str]:
+    """Variables of our own for any theme: the cursor row and quiet text.
+
+    Textual's own muted text is a contrast colour with alpha, which spans can't blend.
+    """
+    if theme.name.startswith("ansi"):
+        return {
+            "kv-cursor": "ansi_blue",
+            "kv-cursor-text": "ansi_bright_white",
+            "kv-cursor-blurred": "ansi_default",
+            "kv-quiet": "ansi_bright_black",
+        }
+    background = Color.parse(theme.background or ("#121212" if theme.dark else "#efefef"))
+    foreground = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020"))
+    primary = Color.parse(theme.primary)
     return {
-        "kv-cursor": "#2b4668" if dark else "#cfe1f7",
-        "kv-cursor-text": "#ffffff" if dark else "#10151c",
+        "kv-cursor": background.blend(primary, 0.32 if theme.dark else 0.22).hex,
+        "kv-cursor-text": "#ffffff" if theme.dark else "#0d1116",
+        "kv-cursor-blurred": background.blend(foreground, 0.1).hex,
+        "kv-quiet": foreground.blend(background, 0.4).hex,
     }

@@ -265,12 +265,8 @@ def hardware_text(report: Report, g: Glyphs) -> str:
     return gpu_text(gpu, report.facts.gpu_count, g.times)
 
 
-def candidate_size(report: Report) -> str:
-    """Bytes per token and tokens of a report in one short piece."""
-    parts = []
-    if report.pool is not None and report.pool.bytes_per_token:
-        parts.append(f"{cell_text(report.pool.bytes_per_token)}/tok")
-    shown = picture(report)
-    if shown is not None and shown.tokens:
-        parts.append(f"{count_text(shown.tokens)} tokens")
-    return " · ".join(parts)
+def candidate_size(report: Report) -> tuple[str, str]:
+    """Bytes per token, and tokens that fit, each short; empty where not known."""
+    pool, shown = report.pool, picture(report)
+    cell = cell_text(pool.bytes_per_token) if pool and pool.bytes_per_token else ""
+    return cell, count_text(shown.tokens) if shown and shown.tokens else ""

@@ -21,7 +21,7 @@ class Tone(StrEnum):
     BAD = "$text-error"
     ASK = "$text-accent"
     KEY = "$text-primary"
-    QUIET = "$text-muted"
+    QUIET = "$kv-quiet"
     PLAIN = "$foreground"
 
 

@@ -334,10 +334,12 @@ class SetupScreen(Screen[None]):
         judged = compare(option, rows, reports, present)[label]
         g = self.kv.glyphs
         reason = f"{judged.reason.rule} {judged.reason.message}" if judged.reason else ""
+        sizes = zip(candidate_size(report), ("per token", "tokens"), strict=True)
+        size = ", ".join(f"{text} {unit}" for text, unit in sizes if text)
         self.editor.note(
             Content.assemble(
                 (f"{mark_sign(judged.mark, g)} {text.strip()} ", f"bold {MARK_TONE[judged.mark]}"),
-                reason or candidate_size(report),
+                reason or size,
             )
         )
 

@@ -30,13 +30,19 @@ MORE = "more:"
 
 def columns(width: int) -> Sequence[int]:
     """Sign, name, value, and where the value comes from when there is room."""
-    sign = 3
-    if width < 56:
-        name = min(24, (width - sign) * 11 // 20)
-        return (sign, name, width - sign - name, 0)
-    name = min(40, max(28, width * 2 // 5))
-    note = 16
-    return (sign, name, width - sign - name - note, note)
+    sign = 2
+    room = width - sign
+    if room < 60:
+        name = max(16, room - 13)
+        return (sign, name, room - name, 0)
+    name = min(48, max(32, room * 2 // 5))
+    note = 15
+    return (sign, name, room - name - note, note)
+
+
+def heading_columns(width: int) -> Sequence[int]:
+    """Sign, title and summary of a step."""
+    return (2, 15, width - 17)
 
 
 def rows_of(report: Report, opened: str, only: str, g: Glyphs) -> list[Row]:
@@ -94,8 +100,8 @@ def _step_row(number: int, step: SetupStep, report: Report, opened: bool, g: Gly
             Content.styled(sign, tone),
             Content.assemble((f"{arrow} ", Tone.QUIET), (f"{number} {step.title}", "bold")),
             Content(summary(step, report, g)),
-            Content(""),
         ),
+        layout=heading_columns,
     )
 
 
@@ -158,7 +164,7 @@ def option_row(name: str, report: Report, g: Glyphs) -> Row:
         name,
         (
             sign,
-            Content.styled("    " + name_of(name), name_tone),
+            Content.styled("  " + name_of(name), name_tone),
             _value(name, report, picked, bool(unused), g),
             Content.styled(note, note_tone),
         ),
@@ -214,6 +220,6 @@ def _origin(name: str, report: Report, picked: bool, unused: str | None) -> tupl
 def _more_row(step: SetupStep, g: Glyphs) -> Row:
     return Row(
         MORE + step.key,
-        (Content(""), Content.styled(f"    {g.stale} more options", Tone.QUIET), Content(""),
+        (Content(""), Content.styled(f"  {g.stale} more options", Tone.QUIET), Content(""),
          Content("")),
     )  # fmt: skip

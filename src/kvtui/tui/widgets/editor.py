@@ -162,54 +162,62 @@ class Editor(Vertical):
 
     def _show_rows(self, select: str | None = None) -> None:
         rows = [self._row(candidate) for candidate in self._candidates]
+        if any(judged.report.pool for judged in self._judged.values()):
+            rows.insert(0, self._titles())
         if self._typing:
-            rows.append(Row(TYPED, (Content.styled(self.g.enter, Tone.KEY), Content(""),
-                                    Content.styled("another value", Tone.QUIET))))  # fmt: skip
+            text = Content.styled("another value", Tone.QUIET)
+            rows.append(Row(TYPED, (Content.styled(self.g.enter, Tone.KEY), Content(""), text)))
         self.values.show(rows, select=select)
         self.values.display = bool(rows)
+
+    def _titles(self) -> Row:
+        names = ("", "", "", "per token", "tokens")
+        return Row("titles", tuple(Content.styled(n, Tone.QUIET) for n in names), enabled=False)
 
     def _row(self, candidate: Candidate) -> Row:
         g = self.g
         judged = self._judged.get(candidate.label)
-        sign, tone, note = "", Tone.QUIET, Content("")
-        if judged is not None:
-            sign, tone = mark_sign(judged.mark, g), MARK_TONE[judged.mark]
-            note = self._why(candidate, judged)
-        label = candidate.label
-        if candidate.is_default and judged is not None and judged.resolved != candidate.value:
-            label = f"{label} {g.arrow} {value_text(judged.resolved)}"
-        style = "bold" if candidate.is_current else ""
-        return Row(
-            candidate.label,
-            (
-                Content.styled(g.on if candidate.is_current else g.off, Tone.KEY),
-                Content.styled(sign, tone),
-                Content.styled(label, style),
-                note,
-            ),
-        )
+        radio = Content.styled(g.on if candidate.is_current else g.off, Tone.KEY)
+        label = Content.styled(self._label(candidate), "bold" if candidate.is_current else "")
+        if judged is None:
+            return Row(candidate.label, (radio, Content(""), label))
+        sign = Content.styled(mark_sign(judged.mark, g), MARK_TONE[judged.mark])
+        remark = self._remark(candidate, judged)
+        if remark is not None:
+            return Row(candidate.label, (radio, sign, label, remark), layout=self._remark_columns)
+        cell, tokens = candidate_size(judged.report)
+        sizes = (Content.styled(cell, Tone.QUIET), Content.styled(tokens, Tone.QUIET))
+        return Row(candidate.label, (radio, sign, label, *sizes))
 
-    def _why(self, candidate: Candidate, judged: Judged) -> Content:
+    def _label(self, candidate: Candidate) -> str:
+        judged = self._judged.get(candidate.label)
+        if not candidate.is_default or judged is None or judged.resolved == candidate.value:
+            return candidate.label
+        return f"{candidate.label} {self.g.arrow} {value_text(judged.resolved)}"
+
+    def _remark(self, candidate: Candidate, judged: Judged) -> Content | None:
+        """What matters more than a value's size: why it fails, what it clears, what runs."""
         if judged.mark is Mark.FAILS and judged.reason is not None:
             return Content.styled(f"{judged.reason.rule} {judged.reason.message}", Tone.BAD)
-        parts: list[Content] = []
         if judged.clears:
             ids = ", ".join(finding.rule for finding in judged.clears[:2])
-            parts.append(Content.styled(f"clears {ids}", Tone.GOOD))
+            return Content.styled(f"clears {ids}", Tone.GOOD)
         if not candidate.is_default and judged.resolved != candidate.value:
-            parts.append(Content.styled(f"runs {value_text(judged.resolved)}", Tone.WARN))
-        size = candidate_size(judged.report)
-        if size:
-            parts.append(Content.styled(size, Tone.QUIET))
-        return Content(" · ").join(parts)
+            return Content.styled(f"runs {value_text(judged.resolved)}", Tone.WARN)
+        return None
 
     def _columns(self, width: int) -> Sequence[int]:
-        sign = max(map(len, (self.g.ok, self.g.warn, self.g.bad, self.g.unknown))) + 1
-        radio = len(self.g.on) + 1
-        widest = max((len(c.label) for c in self._candidates), default=8)
-        default = next((len(c.label) + 14 for c in self._candidates if c.is_default), 0)
+        radio, sign, label, rest = self._remark_columns(width)
+        cell = min(11, rest // 2)
+        return (radio, sign, label, cell, rest - cell)
+
+    def _remark_columns(self, width: int) -> Sequence[int]:
+        g = self.g
+        sign = max(map(len, (g.ok, g.warn, g.bad, g.unknown))) + 1
+        radio = len(g.on) + 1
+        widest = max((len(self._label(c)) for c in self._candidates), default=8)
         room = width - radio - sign
-        label = min(max(widest, default) + 2, max(16, room * 3 // 5))
+        label = min(widest + 2, max(14, room * 3 // 5))
         return (radio, sign, label, max(0, room - label))
 
     @on(RowList.Moved, "#editor-values")
@@ -268,4 +276,7 @@ class Editor(Vertical):
                     (f"{sign} {judged.reason.rule} ", f"bold {tone}"), judged.reason.message
                 )
             )
+        if judged.clears:
+            names = ", ".join(f.rule for f in judged.clears)
+            parts.append(Content.assemble((f"{self.g.ok} clears {names}", f"bold {Tone.GOOD}")))
         return parts

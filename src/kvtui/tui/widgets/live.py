@@ -51,6 +51,7 @@ class LivePanel(Vertical):
             id="live-findings",
             layout=_columns,
             mark=self.g.cursor,
+            keep_cursor=False,
             empty="nothing found against it",
         )
         yield Line(id="live-memory")
@@ -106,4 +107,5 @@ class LivePanel(Vertical):
 
 
 def _columns(width: int) -> Sequence[int]:
-    return (min(12, width // 3), width - min(12, width // 3))
+    rule = min(9, width // 3)
+    return (rule, width - rule)

@@ -23,6 +23,10 @@ GAP = 1
 """Cells between two columns."""
 
 
+Layout = Callable[[int], Sequence[int]]
+"""Column widths for an available width; 0 leaves a column out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row: cells on its first line, then `below`, wrapped. Without `enabled` the cursor
@@ -34,10 +38,8 @@ class Row:
     enabled: bool = True
     indent: int = 0
     """Cells by which `below` is set in."""
-
-
-Layout = Callable[[int], Sequence[int]]
-"""Column widths for an available width; 0 leaves a column out."""
+    layout: Layout | None = None
+    """Column widths of this row alone, where it differs from the list's."""
 
 
 def one_column(width: int) -> Sequence[int]:
@@ -79,8 +81,8 @@ class RowList(ScrollView, can_focus=True):
         overflow-x: hidden;
         scrollbar-size-vertical: 1;
         scrollbar-gutter: auto;
-        & > .rows--cursor { background: $block-cursor-blurred-background; }
-        & > .rows--hover { background: $block-hover-background; }
+        & > .rows--cursor { background: $kv-cursor-blurred; }
+        & > .rows--hover { background: $kv-cursor-blurred; }
         &:focus > .rows--cursor {
             background: $kv-cursor; color: $kv-cursor-text; text-style: bold;
         }
@@ -114,6 +116,7 @@ class RowList(ScrollView, can_focus=True):
         layout: Layout = one_column,
         mark: str = "›",
         empty: str = "",
+        keep_cursor: bool = True,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
@@ -121,6 +124,8 @@ class RowList(ScrollView, can_focus=True):
         self.column_layout = layout
         self.mark = mark
         self.empty = empty
+        self.keep_cursor = keep_cursor
+        """Whether the cursor stays in sight while another widget has the focus."""
         self._lines: list[tuple[int, Content]] = []
         self._starts: list[int] = []
         self._cache: dict[tuple[int, bool, bool, bool], Strip] = {}
@@ -185,7 +190,8 @@ class RowList(ScrollView, can_focus=True):
         widths = self.column_layout(inner)
         for index, row in enumerate(self.rows):
             self._starts.append(len(self._lines))
-            self._lines.append((index, lay_out(row.cells, widths)))
+            own = row.layout(inner) if row.layout else widths
+            self._lines.append((index, lay_out(row.cells, own)))
             if row.below is not None and row.below.plain:
                 room = max(8, inner - row.indent)
                 pad = " " * row.indent
@@ -214,9 +220,10 @@ class RowList(ScrollView, can_focus=True):
         number = y + self.scroll_offset.y
         if number >= len(self._lines):
             note = self.empty if number == 0 and not self.rows else ""
-            return self._draw(Content.styled(f"  {note}", "$text-muted"), "rows--line")
+            return self._draw(Content.styled(f"  {note}", "$kv-quiet"), "rows--line")
         index, _ = self._lines[number]
-        at_cursor, hovered = index == self.cursor, index == self.hovered
+        shown = self.has_focus or self.keep_cursor
+        at_cursor, hovered = shown and index == self.cursor, index == self.hovered
         key = (number, at_cursor, hovered, self.has_focus)
         strip = self._cache.get(key)
         if strip is None:
