@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvtui.core.argv import classify
@@ -54,11 +54,16 @@ def command_parts(
 def option_parts(options: Mapping[str, Any], version: str = NEWEST) -> Iterator[tuple[str, ...]]:
     """Each chosen option as words, in canonical order."""
     known = catalogue(version).options
-    ranks = _ranks(version)
-    for name in sorted(options, key=lambda n: ranks.get(n, len(ranks))):
+    for name in ordered_names(options, version):
         option = known.get(name)
         if option is not None and option.flags:
             yield from filter(None, (option_words(option, options[name]),))
+
+
+def ordered_names(options: Iterable[str], version: str = NEWEST) -> list[str]:
+    """Option names in the order in which a command gives them."""
+    ranks = _ranks(version)
+    return sorted(options, key=lambda name: ranks.get(name, len(ranks)))
 
 
 def option_words(option: Option, value: Any) -> tuple[str, ...]:

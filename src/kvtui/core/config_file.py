@@ -40,9 +40,9 @@ def read_config(path: str, read_file: Callable[[str], str]) -> Mapping[Any, Any]
         raise ConfigFileError(f"{path}: the name must end in .yaml or .yml")
     try:
         text = read_file(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it can't be read as text"
-        raise ConfigFileError(f"{path}: {reason}") from None
+    except Exception as error:  # whatever the caller's reader raises, the file can't be read
+        reason = getattr(error, "strerror", None) or str(error) or "it can't be read as text"
+        raise ConfigFileError(reason if path in reason else f"{path}: {reason}") from None
     return parse_config(text, path)
 
 
