@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvtui.core.derived import uses_mla, whole
-from kvtui.core.findings import Stage, drop, set_to
+from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.graphs import DECODE, PREFILL
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.attention_default import (
+    BACKEND_OPTIONS,
     attention_backend_default,
     without_backend,
 )
@@ -287,8 +288,16 @@ def trtllm_mha_gpu(r: Resolution) -> Iterator[Hit]:
         yield hit(
             f"trtllm_mha ({' and '.join(phases)}) needs SM90, SM100 or SM120; "
             f"{r.platform.gpu.name} is SM{r.platform.sm}",
-            without_backend(r, "trtllm_mha"),
+            _without_trtllm_mha(r),
         )
+
+
+def _without_trtllm_mha(r: Resolution) -> Fix:
+    """NVFP4 caches bring trtllm_mha along for decode, so there the KV dtype has to go."""
+    named = any(getattr(r.raw, option) == "trtllm_mha" for option in BACKEND_OPTIONS)
+    if named or r.kv_cache_dtype != "nvfp4":
+        return without_backend(r, "trtllm_mha")
+    return set_to("keep KV in fp8_e4m3 (twice the bytes)", kv_cache_dtype="fp8_e4m3")
 
 
 @rule(

@@ -12,7 +12,7 @@ from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.graphs import uses_kda
 
-RAGGED_MODES = ("static", "masked", "compact")
+RAGGED_MODES = ("static", "cap-accept", "compact")
 
 HYBRID = "Qwen/Qwen3.5-27B"
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvtui.core.derived import architecture, attn_dp_enabled, max_prefill_buffer_tokens, uses_mla
+from kvtui.core.derived import (
+    architecture,
+    attn_dp_enabled,
+    max_prefill_buffer_tokens,
+    uses_mla,
+    whole,
+)
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.graphs import (
     BREAKABLE,
@@ -21,6 +27,7 @@ from kvtui.core.graphs import (
 )
 from kvtui.core.model import archs
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
+from kvtui.core.steps.memory_encoders import encoder_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +205,7 @@ def prefill_graph_limit(r: Resolution) -> int:
     ):
         limit = min(limit, PIPELINE_PREFILL_GRAPH_TOKENS)
     if r.max_total_tokens is not None:
-        limit = min(limit, r.max_total_tokens)
+        limit = min(limit, whole(r.max_total_tokens, limit))
     if "llama-2" in str(r.model_path).lower():
         limit = min(limit, LLAMA_2_PREFILL_GRAPH_TOKENS)
     return limit
@@ -315,11 +322,11 @@ def encoder_factor(r: Resolution) -> float:
     95% for an encoder like ViT-L/14 (24 layers of width 1024), 9.5 points less for each
     further such encoder's worth of parameters, bounded to 76%..99.75%.
     """
-    vision = getattr(r.model.hf_config, "vision_config", None)
-    if vision is None:
+    config = r.model.hf_config
+    size = encoder_size(str(config.get("model_type")), config.get("vision_config"))
+    if size is None:
         return 1.0
-    layers = getattr(vision, "num_hidden_layers", 24)
-    width = getattr(vision, "hidden_size", 1024)
+    layers, width = size
     relative = layers * width**2 / (24 * 1024**2)
     return 0.95 * float(max(0.8, min(1.05, 1.0 - 0.1 * (relative - 1.0))))
 
