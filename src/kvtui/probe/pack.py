@@ -26,7 +26,7 @@ MODULES = {modules!r}
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
         if name in MODULES:
-            package = name == {root!r}
+            package = any(other.startswith(name + ".") for other in MODULES)
             return importlib.util.spec_from_loader(name, self, is_package=package)
         return None
     def create_module(self, spec):
@@ -40,22 +40,36 @@ importlib.import_module({entry!r}).main()
 """
 
 
+def _shared(names: Sequence[str]) -> dict[str, str]:
+    """Sources of further modules under their own names, in packages that are empty over there."""
+    modules = {}
+    for name in names:
+        package, _, stem = name.rpartition(".")
+        modules[name] = (resources.files(package) / f"{stem}.py").read_text(encoding="utf-8")
+        while package:
+            modules.setdefault(package, "")
+            package = package.rpartition(".")[0]
+    return modules
+
+
 @cache
-def pack(package: str, entry: str) -> str:
+def pack(package: str, entry: str, shared: tuple[str, ...] = ()) -> str:
     """One line of Python that holds every module of `package` and calls `entry`'s `main()`.
 
-    The modules may use the standard library, relative imports among themselves, and whatever
-    the interpreter over there has installed.
+    The modules may use the standard library, relative imports among themselves, the modules
+    named in `shared` by their full names, and whatever the interpreter over there has installed.
     """
-    modules = {IN_MEMORY: ""}
+    modules = {IN_MEMORY: "", **_shared(shared)}
     for item in resources.files(package).iterdir():
         if item.name.endswith(".py"):
             stem = item.name.removesuffix(".py")
             name = IN_MEMORY if stem == "__init__" else f"{IN_MEMORY}.{stem}"
             modules[name] = item.read_text(encoding="utf-8")
-    source = _LOADER.format(modules=modules, root=IN_MEMORY, entry=f"{IN_MEMORY}.{entry}")
+    source = _LOADER.format(modules=modules, entry=f"{IN_MEMORY}.{entry}")
     packed = base64.b64encode(zlib.compress(source.encode(), 9)).decode()
-    return f'import base64,zlib;exec(zlib.decompress(base64.b64decode("{packed}")).decode())'
+    # Without the current folder on the path nothing lying there is run in place of a library.
+    path = "import sys;sys.path[:]=[p for p in sys.path if p]"
+    return f'{path};import base64,zlib;exec(zlib.decompress(base64.b64decode("{packed}")).decode())'
 
 
 def bootstrap_command(python: Sequence[str]) -> list[str]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from .packer import BOOTSTRAP, envelope
+from kvtui.probe.pack import bootstrap_command, pack
+
 from .protocol import (
     PROTOCOL,
     HostTier,
@@ -55,18 +54,17 @@ class _Ended(Exception):
 
 
 def child_command(python: Sequence[str]) -> list[str]:
-    """argv that starts the child; raises _Ended when the Python is not there.
-
-    A command of several words (ssh HOST python3, docker exec -i NAME python) gets the bootstrap
-    as its last argument; ssh joins its arguments for a remote shell, so there it is quoted.
-    """
+    """argv that starts the child; raises _Ended when the Python (or ssh, docker …) is not there."""
     words = list(python) or [sys.executable]
     found = shutil.which(words[0])
     if found is None:
         raise _Ended("python", f"{words[0]}: no such program to run the pool check with")
-    remote = Path(words[0]).name == "ssh"
-    bootstrap = shlex.quote(BOOTSTRAP) if remote else BOOTSTRAP
-    return [os.path.abspath(found), *words[1:], "-c", bootstrap]
+    return bootstrap_command([os.path.abspath(found), *words[1:]])
+
+
+def program() -> str:
+    """The child's program: one line that its Python executes first."""
+    return pack("kvtui.probe.pool.child", "worker", ("kvtui.core.pools.spec",))
 
 
 async def check_pool(request: PoolRequest, on_event: OnEvent | None = None) -> PoolOutcome:
@@ -162,7 +160,7 @@ async def _converse(request: PoolRequest, follower: _Follower) -> dict[str, Any]
     assert process.stderr is not None
     kept = asyncio.create_task(_keep_tail(process.stderr))
     try:
-        process.stdin.write(envelope() + request.to_line())
+        process.stdin.write(program().encode("ascii") + b"\n" + request.to_line())
         with contextlib.suppress(ConnectionError):
             await process.stdin.drain()
         return await _follow(process, follower, kept)

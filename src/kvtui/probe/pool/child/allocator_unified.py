@@ -1,13 +1,15 @@
-"""Allocators of unified pools: two sub-pools that grow towards each other in one buffer.
+"""Allocators of unified pools: sub-pools that grow towards each other in one buffer.
 
 Requests hold virtual pages; a table per sub-pool says where a page lies. A freed page leaves a
-hole, which the page nearest to the frontier is moved into at once, so that the bytes between the
-two frontiers can serve either side.
+hole, which the outermost page is moved into at once, so that each sub-pool stays one band and the
+bytes between the bands can serve either side. With three sub-pools the middle band floats: it
+moves aside when a neighbour needs its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 
@@ -17,8 +19,11 @@ Move = Callable[[torch.Tensor, torch.Tensor], None]
 """Copies the rows of physical pages `source` to `target` (equal length, disjoint)."""
 
 
-class EndAllocator:
-    """One end of the shared buffer (`MultiEndedAllocator`), in pages."""
+class Band:
+    """One sub-pool in the shared buffer (`MultiEndedAllocator`), in pages of its own grid.
+
+    `grow`: up from the low end, down from the high end, or float between two neighbours.
+    """
 
     def __init__(
         self,
@@ -39,50 +44,123 @@ class EndAllocator:
         self.first_page = ceil_div(ceil_div(sink_bytes, entry_bytes), page_size)
         if self.num_pages <= self.first_page:
             raise ValueError("the shared buffer leaves no page beside its padding sink")
-        self.peer: EndAllocator | None = None
-        self.clear()
+        self.low_peer: Band | None = None
+        self.high_peer: Band | None = None
+        self.clear(self.num_pages)
 
-    def clear(self) -> None:
+    def clear(self, virtual_pages: int) -> None:
         """Nothing allocated; virtual page 0 is the padding page."""
         self.count = 0
-        self.physical = torch.full((self.num_pages,), -1, dtype=torch.int64, device=self.device)
+        self.base = self.num_pages if self.grow == "down" else self.first_page
+        self.physical = torch.full((virtual_pages,), -1, dtype=torch.int64, device=self.device)
         self.owner = torch.full((self.num_pages,), -1, dtype=torch.int64, device=self.device)
         self.physical[0] = 0
 
-    def _at(self, order: torch.Tensor) -> torch.Tensor:
-        """Physical page of the n-th page from this end."""
-        if self.grow == "up":
-            return self.first_page + order
-        return self.num_pages - 1 - order
+    def lowest(self) -> int:
+        """First page of the grid that the band could start at."""
+        peer = self.low_peer
+        if peer is None:
+            return self.first_page
+        if peer.grow == "float" and not peer.count:
+            return max(self.first_page, ceil_div(peer.low_limit_bytes(), self.page_bytes))
+        return max(self.first_page, ceil_div(peer.end_bytes(), self.page_bytes))
 
-    @property
-    def frontier(self) -> int:
-        """Byte where this end's pages stop."""
-        if self.grow == "up":
-            return (self.first_page + self.count) * self.page_bytes
-        return (self.num_pages - self.count) * self.page_bytes
+    def highest(self) -> int:
+        """Page of the grid behind the last one that the band could take."""
+        peer = self.high_peer
+        if peer is None:
+            return self.num_pages
+        if peer.grow == "float" and not peer.count:
+            return min(self.num_pages, peer.high_limit_bytes() // self.page_bytes)
+        return min(self.num_pages, peer.base * peer.page_bytes // self.page_bytes)
+
+    def low_limit_bytes(self) -> int:
+        """Byte where the neighbour below ends."""
+        return self.low_peer.end_bytes() if self.low_peer else 0
+
+    def high_limit_bytes(self) -> int:
+        """Byte where the neighbour above starts."""
+        peer = self.high_peer
+        return peer.base * peer.page_bytes if peer else self.num_pages * self.page_bytes
+
+    def end_bytes(self) -> int:
+        """Byte behind the band."""
+        return (self.base + self.count) * self.page_bytes
+
+    def gaps(self) -> tuple[int, int]:
+        """Free pages below and above the band, as things lie."""
+        if self.grow == "float" and not self.count:
+            return 0, max(0, self.highest() - self.lowest())
+        below = self.base - self.lowest() if self.grow != "up" else 0
+        above = self.highest() - self.base - self.count if self.grow != "down" else 0
+        return max(0, below), max(0, above)
 
     def available_pages(self) -> int:
-        """Pages between the frontiers (or up to the sink)."""
+        """Pages that can be taken once a floating neighbour has moved aside."""
+        below, above = self.gaps()
+        peer = self.high_peer if self.grow == "up" else self.low_peer
+        if self.grow == "float" or peer is None or peer.grow != "float" or not peer.count:
+            return below + above
         if self.grow == "up":
-            limit = self.peer.frontier if self.peer else self.num_pages * self.page_bytes
-            gap = limit - self.frontier
+            limit = (peer.base + peer.gaps()[1]) * peer.page_bytes // self.page_bytes
+            return min(limit, self.num_pages) - self.base - self.count
+        limit = ceil_div((peer.base + peer.count - peer.gaps()[0]) * peer.page_bytes,
+                         self.page_bytes)  # fmt: skip
+        return self.base - max(limit, self.first_page)
+
+    def _ask_for_room(self, pages: int) -> None:
+        """Let a floating neighbour move by just what is missing."""
+        missing = (pages - sum(self.gaps())) * self.page_bytes
+        if missing <= 0:
+            return
+        if self.grow == "up" and self.high_peer is not None:
+            self.high_peer.slide(ceil_div(missing + self.page_bytes, self.high_peer.page_bytes))
+        elif self.grow == "down" and self.low_peer is not None:
+            self.low_peer.slide(-ceil_div(missing + self.page_bytes, self.low_peer.page_bytes))
+
+    def slide(self, pages: int) -> None:
+        """Move a floating band by up to `pages` (up if positive), as far as there is room."""
+        below, above = self.gaps()
+        step = min(abs(pages), above if pages > 0 else below)
+        if self.grow != "float" or not self.count or not step:
+            return
+        moved = min(step, self.count)
+        inside = torch.arange(moved, device=self.device)
+        if pages > 0:
+            source = self.base + inside
+            target = self.base + self.count + step - moved + inside
+            self.base += step
         else:
-            low = self.first_page * self.page_bytes
-            gap = self.frontier - max(low, self.peer.frontier if self.peer else 0)
-        inside = self.num_pages - self.first_page - self.count
-        return max(0, min(gap // self.page_bytes, inside))
+            source = self.base + self.count - moved + inside
+            target = self.base - step + inside
+            self.base -= step
+        self._relocate(source, target)
+
+    def _relocate(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        self.move(source, target)
+        owners = self.owner[source].clone()
+        self.owner[source] = -1
+        self.owner[target] = owners
+        self.physical[owners] = target
 
     def bind(self, virtual: torch.Tensor) -> bool:
         """Back virtual pages with physical ones; False (unchanged) when there is no room."""
         number = len(virtual)
         if number > self.available_pages():
             return False
-        order = torch.arange(self.count, self.count + number, device=self.device)
-        pages = self._at(order)
+        self._ask_for_room(number)
+        if self.grow == "float" and not self.count:
+            self.base = self.lowest()
+        _, above = self.gaps()
+        up = min(number, above) if self.grow != "down" else 0
+        down = number - up
+        low = torch.arange(self.base - down, self.base, device=self.device)
+        start = self.base + self.count
+        pages = torch.cat((low, torch.arange(start, start + up, device=self.device)))
+        self.base -= down
+        self.count += number
         self.physical[virtual] = pages
         self.owner[pages] = virtual
-        self.count += number
         return True
 
     def unbind(self, virtual: torch.Tensor) -> None:
@@ -94,17 +172,17 @@ class EndAllocator:
             raise DoubleFree("a page twice in one call")
         self.physical[virtual] = -1
         self.owner[pages] = -1
-        keep = self.count - len(virtual)
-        tail = self._at(torch.arange(keep, self.count, device=self.device))
+        freed = len(virtual)
+        band = torch.arange(self.base, self.base + self.count, device=self.device)
+        keep = self.count - freed
+        head, tail = (band[freed:], band[:freed]) if self.grow == "down" else (
+            band[:keep], band[keep:]
+        )  # fmt: skip
         movers = tail[self.owner[tail] >= 0]
-        head = self._at(torch.arange(keep, device=self.device))
         holes = head[self.owner[head] < 0]
         if len(movers):
-            self.move(movers, holes)
-            owners = self.owner[movers]
-            self.physical[owners] = holes
-            self.owner[holes] = owners
-            self.owner[movers] = -1
+            self._relocate(movers, holes)
+        self.base += freed if self.grow == "down" else 0
         self.count = keep
 
     def translate(self, slots: torch.Tensor) -> torch.Tensor:
@@ -115,43 +193,60 @@ class EndAllocator:
 
 
 class UnifiedAllocator:
-    """Token side of a unified pool: `full` pages, and sliding pages bound to the same virtual
-    ids where the pool has them; state slots are the peer end of a hybrid pool."""
+    """Token side of a unified pool: full pages, and sliding pages bound to the same virtual ids
+    where the pool has them; state slots have virtual ids of their own."""
 
-    def __init__(
-        self, full: EndAllocator, swa: EndAllocator | None, state: EndAllocator | None
-    ) -> None:
+    def __init__(self, full: Band, swa: Band | None, state: Band | None) -> None:
         self.full = full
         self.swa = swa
         self.state = state
-        other = swa or state
-        if other is not None:
-            full.peer, other.peer = other, full
+        chain = [band for band in (state, swa, full) if band is not None]
+        for low, high in pairwise(chain):
+            low.high_peer, high.low_peer = high, low
         self.page_size = full.page_size
         self.clear()
 
+    def bands(self) -> dict[str, Band]:
+        """The sub-pools by role."""
+        every = {"full": self.full, "swa": self.swa, "state": self.state}
+        return {role: band for role, band in every.items() if band is not None}
+
     def clear(self) -> None:
         """Everything free again."""
-        for end in (self.full, self.swa, self.state):
-            if end is not None:
-                end.clear()
-        device = self.full.device
-        self.virtual = torch.arange(1, self.full.num_pages, device=device)
-        count = self.state.num_pages if self.state else 1
-        self.virtual_states = torch.arange(1, count, device=device)
+        self.full.clear(self.full.num_pages)
+        if self.swa is not None:
+            self.swa.clear(self.full.num_pages)
+        states = self.state.num_pages if self.state is not None else 1
+        if self.state is not None:
+            self.state.clear(states)
+        self.virtual = torch.arange(1, self.full.num_pages, device=self.full.device)
+        self.virtual_states = torch.arange(1, states, device=self.full.device)
 
     def available_size(self) -> int:
-        """Tokens that fit now, given what the other side has taken."""
+        """Tokens that fit now, given what the other sides have taken."""
         return self._pages_that_fit() * self.page_size
 
     def _pages_that_fit(self) -> int:
-        pages = min(self.full.available_pages(), len(self.virtual))
+        low, high = 0, min(self.full.available_pages(), len(self.virtual))
         if self.swa is None:
-            return pages
-        gap = abs(self.full.frontier - self.swa.frontier)
-        both = gap // (self.full.page_bytes + self.swa.page_bytes)
-        room = self.swa.num_pages - self.swa.first_page - self.swa.count
-        return min(pages, both, room)
+            return high
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._both_fit(middle):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _both_fit(self, pages: int) -> bool:
+        """Whether full and sliding bands can both grow by `pages`."""
+        swa = self.swa
+        assert swa is not None
+        limit = (self.full.base - pages) * self.full.page_bytes
+        start = swa.first_page
+        if swa.grow == "float" and swa.low_peer is not None:
+            start = max(start, ceil_div(swa.low_peer.end_bytes(), swa.page_bytes))
+        return start + swa.count + pages <= min(swa.num_pages, limit // swa.page_bytes)
 
     def alloc_extend(
         self, prefix_lens: Sequence[int], seq_lens: Sequence[int], last_locs: Sequence[int]
@@ -162,11 +257,8 @@ class UnifiedAllocator:
         if need > self._pages_that_fit():
             return None
         pages, rest = self.virtual[:need], self.virtual[need:]
-        if not self.full.bind(pages):
-            return None
-        if self.swa is not None and not self.swa.bind(pages):
-            self.full.unbind(pages)
-            return None
+        if not self.full.bind(pages) or (self.swa is not None and not self.swa.bind(pages)):
+            raise RuntimeError("a band of the unified pool ran out after it had room")
         self.virtual = rest
         parts = [
             spread(own, prefix, seq, last, self.page_size)
@@ -187,6 +279,8 @@ class UnifiedAllocator:
         if not slots.numel():
             return
         pages = torch.unique(slots // self.page_size)
+        if bool((self.full.physical[pages] < 0).any()):
+            raise DoubleFree("a page that is not backed")
         self.free_swa(slots)
         self.full.unbind(pages)
         self.virtual = torch.cat((pages, self.virtual))

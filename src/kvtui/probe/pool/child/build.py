@@ -9,7 +9,6 @@ import torch
 
 from kvtui.core.pools.spec import ITEM_BITS, BufferSpec, PoolPlan, SubPool
 
-from .sizing import space_of
 from .wire import Refused
 
 
@@ -44,14 +43,6 @@ class Pool:
     def allocated_bytes(self) -> int:
         """Bytes of all storages as torch reports them."""
         return sum(storage.untyped_storage().nbytes() for storage in self.storages)
-
-    def of_space(self, space: str) -> list[Built]:
-        """Buffers that slots of this index space address, workspaces left out."""
-        return [
-            built
-            for built in self.buffers
-            if space_of(built.sub.role) == space and built.spec.rows != "flat"
-        ]
 
 
 def item_bytes(spec: BufferSpec) -> int:
@@ -103,11 +94,11 @@ def build(plan: PoolPlan, device: torch.device) -> Pool:
     buffers = []
     for sub in plan.sub_pools:
         for spec in sub.buffers:
+            if spec.entry_bytes and raw is None:
+                continue  # a second view of tensors that this sub-pool lists already
             tensors = []
             for layer in range(spec.count):
-                if spec.entry_bytes:
-                    if raw is None:
-                        raise Refused("plan", f"{spec.name}: a view without a raw buffer")
+                if raw is not None and spec.entry_bytes:
                     tensor = _view(raw, spec, layer)
                 else:
                     flat = torch.zeros(prod(byte_shape(spec)), dtype=torch.uint8, device=device)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from .build import Built, Pool
+from .build import Pool
 from .pattern import Stamp
-from .slots import Slots, check_rows, make_slots
+from .slots import Slots, addressed, check_rows, make_slots
 from .wire import Refused
 
 WORK_BYTES = {"cpu": 48 << 20, "cuda": 1 << 30}
@@ -59,10 +59,10 @@ class Exercise:
         self.check = check
         self.tally = Tally()
         self.live: list[Live] = []
-        self.stamps: dict[str, list[Stamp]] = {"full": [], "swa": [], "state": []}
-        for number, built in enumerate(pool.buffers):
-            if built.spec.rows != "flat":
-                self.stamps[_space(built)].append(Stamp(built, number, seed))
+        self.stamps = {
+            space: [Stamp(built, number, seed) for number, built in addressed(pool, space)]
+            for space in ("full", "swa", "state")
+        }
 
     def run(self) -> dict[str, Any]:
         """The whole history; returns figures."""
@@ -273,9 +273,3 @@ class Exercise:
     def _note(self, title: str) -> None:
         if title not in self.tally.checks:
             self.tally.checks.append(title)
-
-
-def _space(built: Built) -> str:
-    return (
-        "state" if built.spec.rows == "request" else ("swa" if built.sub.role == "swa" else "full")
-    )

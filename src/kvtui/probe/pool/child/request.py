@@ -93,8 +93,10 @@ def _buffer(data: Any, where: str) -> BufferSpec:
     spec: BufferSpec = _record(BufferSpec, data, where)
     if spec.dtype not in ITEM_BITS:
         raise BadRequest(f"{where}.dtype: unknown dtype {spec.dtype!r:.40}")
-    if spec.count < 1 or not spec.shape or min(spec.shape) < 1:
-        raise BadRequest(f"{where}: expected positive count and shape, got {spec.shape}")
+    if spec.count < 0 or not spec.shape or min(spec.shape) < 0:
+        raise BadRequest(f"{where}: expected a shape and a count of 0 or more, got {spec.shape}")
+    if spec.tokens_per_row < 1 or spec.compress < 1:
+        raise BadRequest(f"{where}: expected tokens_per_row and compress of 1 or more")
     if spec.rows not in ("slot", "page", "request", "flat"):
         raise BadRequest(f"{where}.rows: expected slot, page, request or flat, got {spec.rows!r}")
     if spec.row_axis not in (0, 1) or spec.row_axis >= len(spec.shape):

@@ -37,6 +37,13 @@ class Reduction:
         return " and ".join(parts) or "full size"
 
 
+def indexed(buffer: BufferSpec, slots: int) -> bool:
+    """Whether the slots of an index space of `slots` address the rows of `buffer`."""
+    if buffer.rows == "flat":
+        return False
+    return buffer.shape[buffer.row_axis] * buffer.tokens_per_row > slots
+
+
 def space_of(role: str) -> str:
     """Index space of a sub-pool with this role."""
     return role if role in OWN_SPACES else "full"
@@ -88,23 +95,38 @@ def _minimum_raw(plan: PoolPlan) -> int:
 
 def _shrink_sub(sub: SubPool, planned: dict[str, int], wanted: dict[str, int], raw: int) -> SubPool:
     space = space_of(sub.role)
-    less = planned[space] - wanted[space]
-    buffers = tuple(_shrink_buffer(buffer, less, raw, sub.page_size) for buffer in sub.buffers)
-    return replace(sub, slots=max(0, sub.slots - less), buffers=buffers)
+    scale = _Scale(planned[space], wanted[space], raw, sub.page_size)
+    buffers = tuple(scale.shrink(buffer) for buffer in sub.buffers)
+    slots = sub.slots - (scale.planned - scale.wanted)
+    return replace(sub, slots=max(min(1, sub.slots), slots), buffers=buffers)
 
 
-def _shrink_buffer(buffer: BufferSpec, less: int, raw: int, page: int) -> BufferSpec:
-    rows = buffer.shape[buffer.row_axis]
-    if buffer.entry_bytes:
-        unit = 1 if buffer.rows == "request" else page
-        rows = min(rows, raw // buffer.entry_bytes // unit * unit)
-    elif buffer.rows in ("slot", "request"):
-        rows = max(1, rows - less) if rows > less else rows
-    elif buffer.rows == "page":
-        rows = max(1, rows - less // max(1, buffer.tokens_per_row))
-    shape = list(buffer.shape)
-    shape[buffer.row_axis] = rows
-    return replace(buffer, shape=tuple(shape))
+@dataclass(frozen=True)
+class _Scale:
+    """Slots of one index space before and after."""
+
+    planned: int
+    wanted: int
+    raw: int
+    page: int
+
+    def shrink(self, buffer: BufferSpec) -> BufferSpec:
+        """`buffer` with as many rows less as the space has slots less.
+
+        Rows that slots do not index (workspaces, request tables) shrink in proportion.
+        """
+        rows = buffer.shape[buffer.row_axis]
+        less = self.planned - self.wanted
+        if buffer.entry_bytes and self.raw:
+            unit = 1 if buffer.rows == "request" else self.page
+            rows = min(rows, self.raw // buffer.entry_bytes // unit * unit)
+        elif indexed(buffer, self.planned):
+            rows -= less // buffer.tokens_per_row
+        elif less and rows:
+            rows = max(1, rows * self.wanted // self.planned)
+        shape = list(buffer.shape)
+        shape[buffer.row_axis] = rows
+        return replace(buffer, shape=tuple(shape))
 
 
 def _shrink_layers(plan: PoolPlan, share: float) -> PoolPlan:

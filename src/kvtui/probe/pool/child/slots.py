@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import torch
 
 from kvtui.core.pools.spec import PoolPlan
 
 from .allocator_swa import SwaAllocator
-from .allocator_unified import EndAllocator, Move, UnifiedAllocator
+from .allocator_unified import Band, Move, UnifiedAllocator
 from .allocators import PagedAllocator, StateAllocator, TokenAllocator, ceil_div, plain_allocator
-from .build import Pool, byte_shape
-from .sizing import space_slots
+from .build import Built, Pool
+from .sizing import indexed, space_of, space_slots
 
 Tokens = TokenAllocator | PagedAllocator | SwaAllocator | UnifiedAllocator
 
@@ -77,8 +75,7 @@ class Slots:
         """Free units by side; equal before and after a history that lost nothing."""
         tokens = self.tokens
         if isinstance(tokens, UnifiedAllocator):
-            ends = {"full": tokens.full, "swa": tokens.swa, "state": tokens.state}
-            return {name: end.num_pages - end.count for name, end in ends.items() if end}
+            return {role: band.num_pages - band.count for role, band in tokens.bands().items()}
         sides = {"full": tokens.available_size()}
         if isinstance(tokens, SwaAllocator):
             sides = {
@@ -105,7 +102,8 @@ def _mover(pool: Pool, role: str, page_size: int) -> Move:
 
 
 def _unified(pool: Pool) -> UnifiedAllocator:
-    """The ends of a unified pool; sub-pools that share a role's entries share its end."""
+    """The bands of a unified pool: states from the low end, full slots from the high end,
+    sliding slots from the low end or, beside states, floating in between."""
     plan = pool.plan
     entry = {
         sub.role: max(buffer.entry_bytes for buffer in sub.buffers)
@@ -114,20 +112,21 @@ def _unified(pool: Pool) -> UnifiedAllocator:
     }
     pages = {role: 1 if role == "state" else plan.page_size for role in entry}
     sink = max(entry[role] * pages[role] for role in entry)
-    grow = {sub.role: sub.grow for sub in plan.sub_pools}
-    ends = {
-        role: EndAllocator(
+    middle = "float" if "state" in entry else "up"
+    grow = {"full": "down", "swa": middle, "state": "up"}
+    bands = {
+        role: Band(
             plan.raw_bytes,
             entry[role],
             pages[role],
             sink,
-            grow[role] or ("down" if role == "full" else "up"),
+            grow[role],
             pool.device,
             _mover(pool, role, pages[role]),
         )
         for role in entry
     }
-    return UnifiedAllocator(ends["full"], ends.get("swa"), ends.get("state"))
+    return UnifiedAllocator(bands["full"], bands.get("swa"), bands.get("state"))
 
 
 def make_slots(pool: Pool) -> Slots:
@@ -138,7 +137,9 @@ def make_slots(pool: Pool) -> Slots:
         return Slots(unified, None, unified.available_size())
     sizes = space_slots(plan)
     tokens: Tokens
-    if "swa" in sizes:
+    if plan.allocator == "PureSWATokenToKVPoolAllocator":
+        tokens = plain_allocator(sizes["swa"], plan.page_size, pool.device)
+    elif "swa" in sizes:
         tokens = SwaAllocator(sizes["full"], sizes["swa"], plan.page_size, pool.device)
     else:
         tokens = plain_allocator(sizes["full"], plan.page_size, pool.device)
@@ -157,15 +158,11 @@ def check_rows(pool: Pool) -> str:
     sizes = space_slots(plan)
     for built in pool.buffers:
         spec = built.spec
-        space = "state" if spec.rows == "request" else built.sub.role
-        slots = sizes.get(space, sizes["full"])
-        highest = slots + (0 if spec.rows == "request" or plan.page_size == 1 else plan.page_size)
-        needed = {
-            "slot": highest if plan.page_size > 1 else slots + 1,
-            "page": ceil_div(highest, spec.tokens_per_row),
-            "request": slots + 1,
-            "flat": 1,
-        }[spec.rows]
+        if spec.rows not in ("slot", "page") or not built.rows or not spec.shape[spec.row_axis]:
+            continue
+        page = plan.page_size
+        highest = sizes[space_of(built.sub.role)] // page * page + page
+        needed = ceil_div(highest, spec.tokens_per_row)
         if spec.shape[spec.row_axis] < needed:
             return (
                 f"{built.label}: {spec.shape[spec.row_axis]} rows "
@@ -174,6 +171,18 @@ def check_rows(pool: Pool) -> str:
     return ""
 
 
-def total_items(pool: Pool) -> int:
-    """Bytes of all rows of the built pool, views of a shared buffer counted once each."""
-    return sum(prod(byte_shape(built.spec)) * built.spec.count for built in pool.buffers)
+def addressed(pool: Pool, space: str) -> list[tuple[int, Built]]:
+    """Buffers, with their number in the pool, that the slots of `space` address.
+
+    Left out are workspaces, request tables and tensors without rows; the sweep covers those.
+    """
+    slots = space_slots(pool.plan).get(space, 0)
+    return [
+        (number, built)
+        for number, built in enumerate(pool.buffers)
+        if space_of(built.sub.role) == space
+        and (built.spec.rows == "request") == (space == "state")
+        and built.rows
+        and built.rows[0].numel()
+        and (pool.plan.raw_bytes or indexed(built.spec, slots))
+    ]

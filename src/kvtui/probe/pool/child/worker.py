@@ -6,14 +6,15 @@ import json
 import os
 import sys
 import traceback
-from typing import Any, TextIO
+from typing import Any
 
 from .request import BadRequest, Request, read_request
 from .wire import PROTOCOL, Cancelled, Channel, Refused, die_with_parent, watch_parent
 
 
-def main(stdin: TextIO) -> None:
-    """Serve one request from `stdin`; always ends the process."""
+def main() -> None:
+    """Serve one request from standard input; always ends the process."""
+    stdin = sys.stdin
     die_with_parent()
     channel = Channel()
     line = stdin.readline()
