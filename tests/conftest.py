@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kvtui.core.draft import Draft
-from kvtui.core.facts import Facts
-from tests.support import draft_of, facts_for
-
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -27,13 +23,6 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return home
-
-
-@pytest.fixture
-def dense() -> tuple[Draft, Facts]:
-    """A plain dense model on one H100."""
-    draft = draft_of("--model-path Qwen/Qwen3-8B", gpu="h100")
-    return draft, facts_for(draft)
 
 
 @pytest.fixture
