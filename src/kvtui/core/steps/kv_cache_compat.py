@@ -13,7 +13,8 @@ from kvtui.core.steps.pd_offload import DECODE_OFFLOAD_GATES
 
 HOOK = "arg_groups/kv_cache_hook.py"
 SWA_RATIO_DEFAULT = 0.8
-"""Share of window-layer tokens where nobody set one. Source: arg_groups/fields/memory.py."""
+MAMBA_RATIO_DEFAULT = 0.9
+"""Pool shares where nobody set them. Source: arg_groups/fields/schedule.py:160 and 225."""
 
 
 def _host_pool(r: Resolution) -> bool:
@@ -238,6 +239,15 @@ def swa_ratio_range(r: Resolution) -> Iterator[Hit]:
         )
 
 
+@step("arg_groups/fields/schedule.py:160")
+def fill_pool_shares(r: Resolution) -> None:
+    """Take the engine's shares of window layers and states where neither user nor model did."""
+    if r.swa_full_tokens_ratio is None:
+        r.default("the engine's own share", swa_full_tokens_ratio=SWA_RATIO_DEFAULT)
+    if r.mamba_full_memory_ratio is None:
+        r.default("the engine's own share", mamba_full_memory_ratio=MAMBA_RATIO_DEFAULT)
+
+
 @rule(
     "KV358",
     stage=Stage.RESOLVE,
@@ -266,6 +276,7 @@ HANDLE_CACHE_COMPATIBILITY: tuple[Part, ...] = (
     *DECODE_OFFLOAD_GATES,
     note_swa_ratio_choice,
     swa_ratio_range,
+    fill_pool_shares,
     swa_tails_not_negative,
     *LMCACHE_GATES,
 )

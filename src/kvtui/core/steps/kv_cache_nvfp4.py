@@ -14,7 +14,8 @@ NVFP4_PREFILL_BACKEND = {"fp8_e4m3": "flashinfer", "nvfp4": "trtllm_mha"}
 
 
 def _explicit_prefill(r: Resolution) -> str | None:
-    return r.prefill_attention_backend or r.attention_backend
+    backend: str | None = r.prefill_attention_backend or r.attention_backend
+    return backend
 
 
 def prefill_reads(r: Resolution) -> str | None:

@@ -173,7 +173,7 @@ def unified_verify_backend(r: Resolution) -> Iterator[Hit]:
     name = r.speculative_algorithm
     if not r.enable_unified_memory or name not in ("DSPARK", "DFLASH"):
         return
-    allowed = (*VERIFY_BACKENDS, "fa4") if name == "DSPARK" else MHA_RAILS
+    allowed: tuple[str, ...] = (*VERIFY_BACKENDS, "fa4") if name == "DSPARK" else MHA_RAILS
     if above_one(r.dcp_size):
         allowed = tuple(one for one in allowed if one != "flashinfer")
     found = unlisted(r, allowed)
