@@ -72,10 +72,22 @@ class EngineProbe:
                 raise EngineError(
                     f"{self.engine.place}: SGLang was not imported within {self._start_limit_s:g} s"
                 ) from None
+            except ConnectionError:
+                await self._ended()
+                reason = self._why_gone()
+                await self.close()
+                raise EngineError(f"{self.engine.place}: {reason}") from None
             except BaseException:
                 await self.close()
                 raise
             return self.version
+
+    async def _ended(self) -> None:
+        """Wait a moment for a dying probe's status and last words."""
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), 1.0)
+            await asyncio.sleep(0)
 
     async def _boot(self, on_progress: Progress) -> str:
         command = bootstrap_command(self.engine.command)
