@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvtui.core.derived import architecture, from_instance, whole
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
+from kvtui.core.steps.kv_shard_cp_tp import RESOLVE_CP_TP_GROUP_SHARING
 
 ALL_TO_ALL_DCP = ("a2a", "fi_a2a")
 FABRIC_GPUS = ("GB200", "GB300")
@@ -413,3 +414,9 @@ AFTER_GROUP_SHARING: tuple[Part, ...] = (
     moe_dp_equals_attn_cp,
 )
 """The rest of `handle_context_parallelism`."""
+
+HANDLE_CONTEXT_PARALLELISM: tuple[Part, ...] = (
+    *BEFORE_GROUP_SHARING,
+    *RESOLVE_CP_TP_GROUP_SHARING,
+    *AFTER_GROUP_SHARING,
+)
