@@ -1,0 +1,1 @@
+"""Launches found in what people have: commands, scripts, manifests, configurations, logs."""
