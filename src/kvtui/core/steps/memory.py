@@ -268,10 +268,9 @@ def activation_tokens(r: Resolution) -> int:
     """Tokens of the largest forward, which activations scale with; at least 2048."""
     if r.disaggregation_mode == "decode":
         requests = r.max_running_requests or r.cuda_graph_config.decode.max_bs or 1
-        return max(requests * (r.speculative_num_draft_tokens or 1), 2048)
-    if r.chunked_prefill_size > 0:
-        return max(r.chunked_prefill_size, 2048)
-    return max(r.max_prefill_tokens, 2048)
+        return max(int(requests * (r.speculative_num_draft_tokens or 1)), 2048)
+    tokens = r.chunked_prefill_size if r.chunked_prefill_size > 0 else r.max_prefill_tokens
+    return max(int(tokens), 2048)
 
 
 def graph_reserve(r: Resolution) -> float:
@@ -293,7 +292,7 @@ def graph_reserve(r: Resolution) -> float:
 
 def reserved_memory(r: Resolution) -> float:
     """MiB kept out of the static budget for activations, graphs and communication."""
-    parallel = r.tp_size * r.pp_size / 8 * 1024
+    parallel = int(r.tp_size) * int(r.pp_size) / 8 * 1024
     if post_capture_sizing(r):
         return 1536 + parallel
     reserve = 512 + activation_tokens(r) * 1.5 + parallel + graph_reserve(r)
@@ -331,11 +330,8 @@ def encoder_factor(r: Resolution) -> float:
     return 0.95 * float(max(0.8, min(1.05, 1.0 - 0.1 * (relative - 1.0))))
 
 
-@step("arg_groups/memory_hook.py:262")
-def static_fraction(r: Resolution) -> None:
-    """What weights and KV cache may take: all but the reserve, less for encoders."""
-    if r.mem_fraction_static is not None:
-        return
+def automatic_fraction(r: Resolution) -> tuple[float, str]:
+    """(the fraction that the engine would choose, why), whatever the user set."""
     memory = gpu_memory(r)
     reserve = reserved_memory(r)
     fraction = 0.95 if memory is None else round((memory - reserve) / memory, 3)
@@ -346,6 +342,15 @@ def static_fraction(r: Resolution) -> None:
             fraction *= encoder_factor(r)
         elif memory is not None:
             fraction -= 8 * 1024 / memory
+    return fraction, why
+
+
+@step("arg_groups/memory_hook.py:262")
+def static_fraction(r: Resolution) -> None:
+    """What weights and KV cache may take: all but the reserve, less for encoders."""
+    if r.mem_fraction_static is not None:
+        return
+    fraction, why = automatic_fraction(r)
     r.default(why, mem_fraction_static=fraction)
 
 
