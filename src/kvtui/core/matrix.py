@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,14 +87,21 @@ def axes() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (AUTO, *(b for b in backends if b != AUTO)), (AUTO, *(d for d in dtypes if d != AUTO))
 
 
-def judge_cell(draft: Draft, facts: Facts, backend: str, dtype: str, page_size: int | None) -> Cell:
+def judge_cell(
+    draft: Draft,
+    facts: Facts,
+    backend: str,
+    dtype: str,
+    page_size: int | None,
+    judge: Callable[[Draft, Facts], Report] = evaluate,
+) -> Cell:
     """One cell of the matrix."""
     changes = [Change(name) for name in SPLIT if name in draft.options]
     changes.append(Change(ROW, None if backend == AUTO else backend))
     changes.append(Change(COLUMN, None if dtype == AUTO else dtype))
     if page_size is not None:
         changes.append(Change(LAYER, page_size))
-    report = evaluate(draft.with_changes(changes), facts)
+    report = judge(draft.with_changes(changes), facts)
     return cell_of(report, backend, dtype, page_size, tuple(changes))
 
 

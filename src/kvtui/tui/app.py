@@ -1,250 +1,229 @@
-"""The app: it holds the session and shows screens; what it shows follows from one report."""
+"""The app: which screen opens on which key, and what happens with its answer."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
-from textual import work
-from textual.app import App
+from textual.app import SystemCommand
 from textual.binding import Binding
-from textual.reactive import reactive
 from textual.screen import Screen
 
+from kvtui.core.command import argv_of, quote
 from kvtui.core.draft import Draft
-from kvtui.core.evaluate import Report, evaluate
+from kvtui.core.evaluate import evaluate
 from kvtui.core.facts import Facts
-from kvtui.core.findings import Change, Finding, Fix
-from kvtui.errors import InputError
-from kvtui.tui.glyphs import choose_glyphs
-from kvtui.tui.layers import Activity
-from kvtui.tui.prober import LocalModel, Machine, NoProber, Prober
-from kvtui.tui.session import MODEL_OPTIONS, Judge, Session, World, change_draft
-from kvtui.tui.settings import Settings
-from kvtui.tui.theme import THEMES, extra_variables
+from kvtui.core.findings import Change, Finding
+from kvtui.tui.checks import CheckingApp
+from kvtui.tui.prober import Prober
+from kvtui.tui.session import GPU, GPU_COUNT, Judge, change_draft
+from kvtui.tui.settings import RecentPreset, Settings
 
 
-class KvtuiApp(App[None]):
+class KvtuiApp(CheckingApp):
     """Set up, judge, check and export a launch."""
 
     TITLE = "kvtui"
     CSS_PATH = "app.tcss"
-    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
 
     BINDINGS = [
-        Binding("question_mark,f1", "help", "help", key_display="?", id="help", priority=False),
+        Binding("ctrl+n", "new", "new launch", id="new", show=False),
         Binding("q,ctrl+q", "quit", "quit", id="quit", show=False, priority=False),
+        Binding("question_mark,f1", "help", "help", key_display="?", id="help"),
     ]
-
-    report: reactive[Report] = reactive(None, always_update=True, init=False)  # type: ignore[arg-type]
-    activity: reactive[Activity] = reactive(Activity(), init=False)
-
-    def __init__(
-        self,
-        draft: Draft,
-        facts: Facts,
-        prober: Prober | None = None,
-        *,
-        settings: Settings | None = None,
-        judge: Judge = evaluate,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.settings = settings or Settings()
-        self.glyphs = choose_glyphs(self.settings.glyphs)
-        self.now = clock
-        self.prober: Prober = prober or NoProber()
-        self.session = Session(draft, world_of(facts), judge)
-        self.local_models: tuple[LocalModel, ...] | None = None
-        super().__init__()
-        self.set_reactive(KvtuiApp.report, self.session.report)
-        for theme in THEMES:
-            self.register_theme(theme)
-        if self.settings.theme in self.available_themes:
-            self.theme = self.settings.theme
-        if self.glyphs.name == "ascii":
-            from kvtui.tui.plain import PlainFilter
-
-            self._filters.append(PlainFilter())
-        if self.settings.keymap:
-            self.set_keymap(dict(self.settings.keymap))
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our own variables, for whatever theme is on."""
-        return extra_variables(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
         """The set-up where there is something to set up, else the welcome."""
-        if self.session.draft.model_path or self.session.draft.options:
-            from kvtui.tui.screens.setup import SetupScreen
+        return self._setup_screen() if self.session.draft.options else self._home_screen()
 
-            return SetupScreen()
+    @staticmethod
+    def _setup_screen() -> Screen[None]:
+        from kvtui.tui.screens.setup import SetupScreen
+
+        return SetupScreen()
+
+    @staticmethod
+    def _home_screen() -> Screen[None]:
         from kvtui.tui.screens.home import HomeScreen
 
         return HomeScreen()
 
-    def on_mount(self) -> None:
-        """Look at the machine and read the models that the draft names."""
-        self.probe_machine()
-        self.probe_models()
-        self._read_missing(self.session.draft)
+    @property
+    def _base_name(self) -> str:
+        return type(self.screen_stack[0]).__name__
 
-    # The one way in for edits
+    def start_with(self, draft: Draft) -> None:
+        """Open a draft in the set-up, from wherever we are."""
+        self.open_draft(draft)
+        if self._base_name != "SetupScreen":
+            self.switch_screen(self._setup_screen())
+            if self.report.facts.gpu is None and draft.gpu is None:
+                self.call_after_refresh(self.action_pick_gpu)
 
-    def edit(self, changes: Iterable[Change]) -> None:
-        """Change the draft; models that it newly names are read first."""
-        self.open_draft(change_draft(self.session.draft, changes))
+    def start_with_changes(self, changes: Iterable[Change]) -> None:
+        """Like `start_with`, for edits of the present draft."""
+        self.start_with(change_draft(self.session.draft, changes))
 
-    def open_draft(self, draft: Draft) -> None:
-        """Put another draft in place, judged with the configuration of its models."""
-        if self._unread(draft):
-            self.read_models(draft)
-        elif self.session.replace(draft):
-            self.publish()
-
-    def publish(self) -> None:
-        """Let every screen see the session's report."""
-        self.report = self.session.report
-        self.settings.keep_draft(self.session.draft)
-
-    def _unread(self, draft: Draft) -> list[str]:
-        known = self.session.world
-        paths = [draft.options.get(name) for name in MODEL_OPTIONS]
-        return [
-            path
-            for path in paths
-            if isinstance(path, str) and path not in known.checkpoints and path not in known.missing
-        ]
-
-    def _read_missing(self, draft: Draft) -> None:
-        if self._unread(draft):
-            self.read_models(draft)
-
-    @work(exclusive=True, group="models", exit_on_error=False)
-    async def read_models(self, draft: Draft) -> None:
-        """Read the configuration of a draft's models, then put the draft in place."""
-        for path in self._unread(draft):
-            try:
-                found = await self.prober.checkpoint(path)
-            except InputError as error:
-                self.session.world = self.session.world.without_checkpoint(path, str(error))
-            else:
-                self.session.world = self.session.world.with_checkpoint(path, found)
-        if not self.session.replace(draft):
-            self.session.saw(self.session.world)
-        self.publish()
-
-    # The world
-
-    @work(exclusive=True, group="machine", exit_on_error=False)
-    async def probe_machine(self) -> None:
-        """See what this machine has."""
-        try:
-            machine = await self.prober.machine()
-        except InputError as error:
-            machine = Machine(missing={"gpu": str(error)})
-        known = self.session.world.machine
-        self._saw_machine(merge_machine(known, machine))
-
-    def _saw_machine(self, machine: Machine) -> None:
-        if machine == self.session.world.machine:
+    def action_new(self) -> None:
+        """Back to the welcome; the present draft stays for `continue`."""
+        if self._base_name == "HomeScreen":
             return
-        self.session.saw(replace(self.session.world, machine=machine))
+        self.kept = (self.session.draft, 0.0)
+        self.session.replace(Draft())
         self.report = self.session.report
+        self.switch_screen(self._home_screen())
 
-    @work(exclusive=True, group="local-models", exit_on_error=False)
-    async def probe_models(self) -> None:
-        """See which models lie on this machine."""
-        try:
-            self.local_models = tuple(await self.prober.models())
-        except InputError:
-            self.local_models = ()
-        for screen in self.screen_stack:
-            with suppress(AttributeError):
-                screen.models_changed()  # type: ignore[attr-defined]
+    def action_pick_model(self) -> None:
+        """Choose the model."""
+        from kvtui.tui.screens.pick_model import ModelSheet
 
-    def judged_by(self) -> str:
-        """What judges the launch, for the top line."""
-        report, machine = self.session.report, self.session.world.machine
-        parts = [f"rules {report.engine_version}"]
-        parts.append(f"SGLang {machine.engine}" if machine.engine else "no SGLang found")
-        return f" {self.glyphs.dot} ".join(parts)
+        def take(path: str | None) -> None:
+            if path is not None:
+                self.start_with_changes((Change("model_path", path),))
 
-    # Edits that have a key
+        self.push_screen(ModelSheet(), take)
 
-    def action_undo(self) -> None:
-        """Take the latest edit back."""
-        self.publish() if self.session.undo() else self.say("nothing to undo")
+    def action_pick_gpu(self) -> None:
+        """Choose the hardware."""
+        from kvtui.tui.screens.pick_gpu import GpuSheet
 
-    def action_redo(self) -> None:
-        """Bring an edit back."""
-        self.publish() if self.session.redo() else self.say("nothing to redo")
+        def take(answer: tuple[str | None, int] | None) -> None:
+            if answer is not None:
+                key, count = answer
+                own = key is None and count == self.session.world.machine.gpu_count
+                self.edit((Change(GPU, key), Change(GPU_COUNT, None if own else count)))
 
-    def action_reset_all(self) -> None:
-        """Back to the model and the hardware alone."""
-        draft = self.session.draft
-        kept = {k: v for k, v in draft.options.items() if k == "model_path"}
-        self.open_draft(Draft(options=kept, gpu=draft.gpu, gpu_count=draft.gpu_count))
-        self.say("all options reset; u brings them back")
+        self.push_screen(GpuSheet(), take)
 
-    def apply_fix(self, fix: Fix) -> None:
-        """Apply a fix and say what was done."""
-        self.edit(fix.changes)
-        self.say(f"{fix.title}; u takes it back")
+    def action_search(self, step: str | None = None) -> None:
+        """Find an option and go to it."""
+        from kvtui.tui.screens.search import SearchSheet
 
-    def fix_first(self, finding: Finding | None = None) -> None:
-        """Apply the first fix of a finding, or of the first finding that has one."""
-        found = [finding] if finding and finding.fixes else list(self.report.findings)
-        first = next((f for f in found if f.fixes), None)
-        if first is None:
+        self.push_screen(SearchSheet(step), self._goto)
+
+    def _goto(self, option: str | None) -> None:
+        from kvtui.tui.screens.setup import SetupScreen
+
+        base = self.screen_stack[0]
+        if option is not None and isinstance(base, SetupScreen):
+            base.goto(option)
+
+    def action_fixes(self) -> None:
+        """Every fix with what it would lead to."""
+        from kvtui.tui.screens.fixes import FixSheet
+
+        if any(finding.fixes for finding in self.report.findings):
+            self.push_screen(FixSheet())
+        else:
             self.say("nothing to fix" if not self.report.findings else "no finding has a fix")
+
+    def show_why(self, finding: Finding | None, option: str | None) -> None:
+        """The page of a rule with its terms, or of an option where nothing was found."""
+        from kvtui.tui.screens.why import WhySheet
+
+        findings = self.report.findings
+        about = finding or next((f for f in findings if option and f.option == option), None)
+        about = about or (findings[0] if findings and option is None else None)
+        if about is None and option is None:
+            self.say("nothing was found that needs a reason")
             return
-        self.apply_fix(first.fixes[0])
+        self.push_screen(WhySheet(about, option), self._goto)
 
-    def say(self, text: str, *, bad: bool = False) -> None:
-        """A short note that goes away by itself."""
-        self.notify(text, severity="error" if bad else "information", timeout=6 if bad else 3)
+    def action_matrix(self) -> None:
+        """Attention backend by KV dtype."""
+        from kvtui.tui.screens.matrix import MatrixScreen
 
+        if self.report.pool is None and self.report.unknowns:
+            self.say("choose a model and a GPU first", bad=True)
+            return
+        self.push_screen(MatrixScreen())
 
-def world_of(facts: Facts) -> World:
-    """What a caller already knows, as the world to start from."""
-    gpu = facts.gpu if facts.gpu is not None and facts.gpu.local else None
-    machine = Machine(
-        gpu=gpu,
-        gpu_count=facts.gpu_count if gpu else 0,
-        host=facts.host,
-        engine=facts.engine_version,
-        missing={n: why for n, why in facts.missing.items() if not n.startswith("model:")},
-    )
-    return World(
-        machine=machine,
-        checkpoints=dict(facts.checkpoints),
-        missing={
-            name.removeprefix("model:"): why
-            for name, why in facts.missing.items()
-            if name.startswith("model:")
-        },
-        pool=facts.pool,
-        engine=facts.engine,
-    )
+    def action_export(self) -> None:
+        """Formats, preview, copy, write."""
+        from kvtui.tui.screens.export import ExportSheet
 
+        self.push_screen(ExportSheet())
 
-def merge_machine(known: Machine, found: Machine) -> Machine:
-    """What was found, over what was known before; a reason goes when the thing is there."""
-    merged = Machine(
-        gpu=found.gpu or known.gpu,
-        gpu_count=found.gpu_count or known.gpu_count,
-        host=found.host or known.host,
-        torch=found.torch or known.torch,
-        engine=found.engine or known.engine,
-        engine_place=found.engine_place or known.engine_place,
-        missing={**known.missing, **found.missing},
-    )
-    missing: Mapping[str, str] = {
-        name: why for name, why in merged.missing.items() if not getattr(merged, name, None)
-    }
-    return replace(merged, missing=missing)
+    def action_save(self) -> None:
+        """Save the launch as a preset."""
+        from kvtui.tui.screens.presets import SaveSheet
+
+        self.push_screen(SaveSheet())
+
+    def action_open(self) -> None:
+        """Open a preset."""
+        from kvtui.tui.screens.presets import OpenSheet
+
+        def take(path: str | None) -> None:
+            if path is not None:
+                self.open_preset(path)
+
+        self.push_screen(OpenSheet(), take)
+
+    def open_preset(self, path: str) -> None:
+        """Load a preset and judge it again; what deserves a second look is said."""
+        from kvtui.errors import InputError
+        from kvtui.tui.preset_files import read_preset
+
+        try:
+            preset = read_preset(path)
+        except InputError as error:
+            self.say(str(error), bad=True)
+            return
+        self.settings.remember(path)
+        self.start_with(preset.draft)
+        for caution in preset.cautions[:3]:
+            self.notify(caution, severity="warning", timeout=8, markup=False)
+
+    def recent_presets(self) -> tuple[RecentPreset, ...]:
+        """Presets that were opened or saved lately and still exist."""
+        return self.settings.recent()
+
+    def action_explain(self) -> None:
+        """Paste an error or a log."""
+        from kvtui.tui.screens.explain import ExplainSheet
+
+        self.push_screen(ExplainSheet(), self._goto)
+
+    def action_copy_command(self) -> None:
+        """Copy the command through the terminal (OSC 52)."""
+        env = [f"{name}={value}" for name, value in sorted(self.report.draft.env.items())]
+        words = [quote((word,)) for word in env]
+        self.copy_text(" ".join([*words, quote(argv_of(self.report))]), "command")
+
+    def copy_text(self, text: str, what: str) -> None:
+        """Put text on the clipboard of the terminal that the user sits at."""
+        from kvtui.tui.clipboard import copy
+
+        copy(self, text)
+        self.say(f"{what} copied ({len(text):,} characters)")
+
+    def action_help(self) -> None:
+        """The keys of the present screen."""
+        from kvtui.tui.screens.help import HelpSheet
+
+        if not isinstance(self.screen, HelpSheet):
+            self.push_screen(HelpSheet(self.screen))
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the palette offers: the keys that work now, then themes and leaving."""
+        seen = set()
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if not active.enabled or binding.action in seen or not binding.description:
+                continue
+            if binding.id is None or binding.id.startswith(("list.", "sheet.")):
+                continue
+            seen.add(binding.action)
+            node, action = active.node, binding.action
+            key = binding.key_display or self.get_key_display(binding)
+            yield SystemCommand(
+                binding.description.capitalize(),
+                f"{binding.tooltip or binding.description} ({key})",
+                lambda node=node, action=action: self.call_later(self.run_action, action, node),
+            )
+        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
 
 
 def make_app(

@@ -45,9 +45,12 @@ class Activity:
     pool_running: bool = False
     pool_at: float = 0.0
     pool_error: str = ""
+    pool_for: str = ""
+    """Key of the report that the pool's error is about."""
     engine_running: bool = False
     engine_at: float = 0.0
     engine_error: str = ""
+    engine_for: str = ""
 
 
 def layers(report: Report, activity: Activity, now: float) -> tuple[Layer, Layer, Layer]:
@@ -81,7 +84,7 @@ def _pool(report: Report, activity: Activity, now: float) -> Layer:
         step = activity.pool_step
         text = f"{step.number}/{step.total} {step.text}" if step else "starting"
         return Layer("pool", Standing.RUNNING, text, "p cancels")
-    if activity.pool_error:
+    if activity.pool_error and activity.pool_for == report.key:
         return Layer("pool", Standing.UNKNOWN, activity.pool_error)
     fact = report.pool_fact
     if fact is not None:
@@ -105,7 +108,7 @@ def pool_text(result: Mapping[str, Any]) -> str:
 def _engine(report: Report, activity: Activity, now: float) -> Layer:
     if activity.engine_running:
         return Layer("engine", Standing.RUNNING, "asking", "g cancels")
-    if activity.engine_error:
+    if activity.engine_error and activity.engine_for == report.key:
         return Layer("engine", Standing.UNKNOWN, activity.engine_error)
     fact = report.engine_fact
     if fact is not None:

@@ -20,6 +20,15 @@ def _no_keys() -> Mapping[str, str]:
     return MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class RecentPreset:
+    """A preset that was used lately."""
+
+    path: str
+    name: str
+    note: str = ""
+
+
 @dataclass(slots=True)
 class Settings:
     """How the app looks and which keys it takes. Without folders nothing is read or kept."""
@@ -76,6 +85,41 @@ class Settings:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         return draft, max(0.0, age)
+
+    @property
+    def _recent_path(self) -> Path | None:
+        return self.state / "recent.json" if self.state else None
+
+    def recent(self) -> tuple[RecentPreset, ...]:
+        """Presets opened or saved lately that are still there, newest first."""
+        path = self._recent_path
+        if path is None:
+            return ()
+        try:
+            names = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError, RecursionError):
+            return ()
+        return tuple(
+            RecentPreset(name, Path(name).stem, str(Path(name).parent))
+            for name in names[:RECENT]
+            if Path(name).is_file()
+        )
+
+    def remember(self, preset: str) -> None:
+        """Put a preset's file at the top of the recent ones."""
+        path = self._recent_path
+        if path is None:
+            return
+        names = [preset, *(r.path for r in self.recent() if r.path != preset)][:RECENT]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(names), encoding="utf-8")
+        except OSError:
+            return
+
+
+RECENT = 5
+"""Presets that the welcome lists."""
 
 
 def read_settings(config: Path, state: Path) -> Settings:
