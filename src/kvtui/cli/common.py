@@ -113,7 +113,7 @@ def read_input(name: str) -> str:
 
 def read_preset(name: str) -> Draft:
     """The draft of a preset, found by name or file."""
-    from kvtui.cli.preset_store import find_preset
+    from kvtui.probe.presets import find_preset
 
     return find_preset(name).draft
 

@@ -125,7 +125,7 @@ def _terminal() -> Line:
 
 
 def _folders() -> Line:
-    from kvtui.cli.preset_store import preset_folders
+    from kvtui.probe.presets import preset_folders
 
     parts = [str(folder) for folder in preset_folders()]
     packages = ("textual", "pydantic", "huggingface_hub")
