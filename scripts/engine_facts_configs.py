@@ -13,36 +13,146 @@ import warnings
 from typing import Any
 
 KEYS = frozenset(
-    """
-    add_full_attention_sink_bias add_swa_attention_sink_bias attention_chunk_size
-    attention_projection_layout attn_logit_softcapping candidate_block_size
-    candidate_source_layer_id candidate_topk_blocks cca_time0 cca_time1 chunk_size cli_factor
-    conv_L_cache conv_kernel d_conv decoder_layers encoder_layers engram_layer_ids expand
-    first_k_dense_replace
-    final_logit_softcapping full_attention_interval hc_mult head_dim hidden_size
-    hybrid_layer_pattern image_token_id image_token_index index_head_dim index_kpool
-    index_kpool_compress index_n_heads index_skip_topk_offset index_topk index_topk_freq
-    index_topk_pattern indexer_types intermediate_size is_causal is_hybrid_swa kv_lora_rank
-    layer_group_size layer_types learnable_sink lightning_head_dim lightning_nh lightning_nkv
-    linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads
-    linear_value_head_dim local_layer_ids loop_num mamba_chunk_size mamba_d_conv mamba_d_head
-    mamba_d_ssm mamba_d_state mamba_expand mamba_head_dim mamba_n_groups mamba_n_heads
-    mamba_num_heads mamba_ssm_dtype max_position_embeddings max_seq_len max_sequence_length
-    max_source_positions mhc mixer_types mlp_only_layers model_max_length moe_intermediate_size
-    moe_layer_freq mtp_local_extent mtp_local_layer_ids multi_query multi_query_group_num n_group
-    n_groups n_head_kv n_routed_experts n_shared_experts new_decoder_architecture
-    ngram_embedding_n no_rope_layers num_attention_groups num_attention_heads num_experts
-    num_experts_per_tok num_heads num_hidden_layers num_key_value_heads num_kv_heads
-    num_kv_shared_layers num_local_experts num_loops num_nextn_predict_layers
-    num_shared_experts padded_vocab_size prefix_lm q_lora_rank qk_nope_head_dim qk_rope_head_dim
-    routed_scaling_factor sconv_kernel_size seq_length short_conv_kernel_size sliding_window
-    sliding_window_pattern sliding_window_size ssm_state_size state_size swa_head_dim
-    swa_kv_lora_rank swa_num_key_value_heads swa_qk_rope_head_dim swa_v_head_dim
-    tie_word_embeddings topk_group topk_method use_bidirectional_attention use_kda use_mla
-    use_mla_nope use_ngram_embedding use_sliding_window v_head_dim vision_n_layers
-    vision_vocab_size vocab_size window_size max_window_layers global_head_dim
-    num_global_key_value_heads attention_k_eq_v interleave_moe_layer_step
-    """.split()
+    {
+        "add_full_attention_sink_bias",
+        "add_swa_attention_sink_bias",
+        "attention_chunk_size",
+        "attention_k_eq_v",
+        "attention_projection_layout",
+        "attn_logit_softcapping",
+        "candidate_block_size",
+        "candidate_source_layer_id",
+        "candidate_topk_blocks",
+        "cca_time0",
+        "cca_time1",
+        "chunk_size",
+        "cli_factor",
+        "conv_L_cache",
+        "conv_kernel",
+        "d_conv",
+        "decoder_layers",
+        "encoder_layers",
+        "engram_layer_ids",
+        "expand",
+        "final_logit_softcapping",
+        "first_k_dense_replace",
+        "full_attention_interval",
+        "global_head_dim",
+        "hc_mult",
+        "head_dim",
+        "hidden_size",
+        "hybrid_layer_pattern",
+        "image_token_id",
+        "image_token_index",
+        "index_head_dim",
+        "index_kpool",
+        "index_kpool_compress",
+        "index_n_heads",
+        "index_skip_topk_offset",
+        "index_topk",
+        "index_topk_freq",
+        "index_topk_pattern",
+        "indexer_types",
+        "interleave_moe_layer_step",
+        "intermediate_size",
+        "is_causal",
+        "is_hybrid_swa",
+        "kv_lora_rank",
+        "layer_group_size",
+        "layer_types",
+        "learnable_sink",
+        "lightning_head_dim",
+        "lightning_nh",
+        "lightning_nkv",
+        "linear_conv_kernel_dim",
+        "linear_key_head_dim",
+        "linear_num_key_heads",
+        "linear_num_value_heads",
+        "linear_value_head_dim",
+        "local_layer_ids",
+        "loop_num",
+        "mamba_chunk_size",
+        "mamba_d_conv",
+        "mamba_d_head",
+        "mamba_d_ssm",
+        "mamba_d_state",
+        "mamba_expand",
+        "mamba_head_dim",
+        "mamba_n_groups",
+        "mamba_n_heads",
+        "mamba_num_heads",
+        "mamba_ssm_dtype",
+        "max_position_embeddings",
+        "max_seq_len",
+        "max_sequence_length",
+        "max_source_positions",
+        "max_window_layers",
+        "mhc",
+        "mixer_types",
+        "mlp_only_layers",
+        "model_max_length",
+        "moe_intermediate_size",
+        "moe_layer_freq",
+        "mtp_local_extent",
+        "mtp_local_layer_ids",
+        "multi_query",
+        "multi_query_group_num",
+        "n_group",
+        "n_groups",
+        "n_head_kv",
+        "n_routed_experts",
+        "n_shared_experts",
+        "new_decoder_architecture",
+        "ngram_embedding_n",
+        "no_rope_layers",
+        "num_attention_groups",
+        "num_attention_heads",
+        "num_experts",
+        "num_experts_per_tok",
+        "num_global_key_value_heads",
+        "num_heads",
+        "num_hidden_layers",
+        "num_key_value_heads",
+        "num_kv_heads",
+        "num_kv_shared_layers",
+        "num_local_experts",
+        "num_loops",
+        "num_nextn_predict_layers",
+        "num_shared_experts",
+        "padded_vocab_size",
+        "prefix_lm",
+        "q_lora_rank",
+        "qk_nope_head_dim",
+        "qk_rope_head_dim",
+        "routed_scaling_factor",
+        "sconv_kernel_size",
+        "seq_length",
+        "short_conv_kernel_size",
+        "sliding_window",
+        "sliding_window_pattern",
+        "sliding_window_size",
+        "ssm_state_size",
+        "state_size",
+        "swa_head_dim",
+        "swa_kv_lora_rank",
+        "swa_num_key_value_heads",
+        "swa_qk_rope_head_dim",
+        "swa_v_head_dim",
+        "tie_word_embeddings",
+        "topk_group",
+        "topk_method",
+        "use_bidirectional_attention",
+        "use_kda",
+        "use_mla",
+        "use_mla_nope",
+        "use_ngram_embedding",
+        "use_sliding_window",
+        "v_head_dim",
+        "vision_n_layers",
+        "vision_vocab_size",
+        "vocab_size",
+        "window_size",
+    }
 )
 SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads")
 NESTED = (

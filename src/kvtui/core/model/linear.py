@@ -15,7 +15,6 @@ from kvtui.core.model.hf import HfConfig
 from kvtui.core.pools.spec import ITEM_BITS
 
 if TYPE_CHECKING:
-    from kvtui.core.model.config import ModelConfig
     from kvtui.core.resolution import Resolution
 
 STATE_DTYPES = ("float32", "bfloat16", "float16")

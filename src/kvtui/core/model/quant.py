@@ -153,12 +153,12 @@ def _override(config: Config, method: str, request: ModelRequest) -> str | None:
             return method
     if method == "modelopt_mixed":
         return method
-    if method == "awq" and wanted in (None, "marlin", "awq_marlin"):
-        if _awq_marlin(config, request):
-            return "awq_marlin"
-    elif method == "gptq" and wanted in (None, "marlin", "gptq_marlin"):
-        if _gptq_marlin(config, request):
-            return "gptq_marlin"
+    awq_asked = method == "awq" and wanted in (None, "marlin", "awq_marlin")
+    gptq_asked = method == "gptq" and wanted in (None, "marlin", "gptq_marlin")
+    if awq_asked and _awq_marlin(config, request):
+        return "awq_marlin"
+    if gptq_asked and _gptq_marlin(config, request):
+        return "gptq_marlin"
     if wanted == "moe_wna16":
         gptq = method == "gptq" and not config.get("desc_act") and config.get("bits") in (4, 8)
         awq = method == "awq" and config.get("bits") == 4 and request.sm >= 75

@@ -63,6 +63,7 @@ def request_of(r: Resolution, *, draft: bool = False) -> ModelRequest:
     values = {name: r.values.get(name) for name in OPTIONS}
     gpu = r.facts.gpu
     chosen = r.speculative_draft_model_quantization if draft else r.quantization
+    chosen = None if chosen == "unquant" else chosen
     return ModelRequest(
         **values,
         overrides=_text(r.json_model_override_args),
