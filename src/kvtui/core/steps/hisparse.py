@@ -190,6 +190,11 @@ def _dsa_checks(r: Resolution) -> bool:
     stage=Stage.CHECK,
     option="kv_cache_dtype",
     source=f"{HOOK}:72",
+    example=Example(
+        "--enable-hisparse --disable-radix-cache --tp-size 8 --kv-cache-dtype mxfp8",
+        model=DSA,
+        gpu="b200",
+    ),
     fragments=("HiSparse requires one of",),
 )
 def hisparse_kv_dtype(r: Resolution) -> Iterator[Hit]:

@@ -259,20 +259,23 @@ def _memory_after(r: Resolution, rounded: int) -> float | None:
     stage=Stage.RESOLVE,
     option="chunked_prefill_size",
     source=f"{HOOK}:335",
+    example=Example(
+        f"{SHARDED.replace('64', '65536')} --chunked-prefill-size 1000", model=MLA, gpu="h100"
+    ),
     fragments=("would consume all automatically reserved GPU memory",),
 )
 def sharding_chunk_fits(r: Resolution) -> Iterator[Hit]:
     """A chunk rounded up to whole pages must leave memory.
 
     Why: the longer chunk's activations are taken off the share for weights and KV.
-    Fix: a chunk size that is a multiple of the page size.
+    Fix: smaller pages, or a chunk size that is a multiple of the page size.
     """
     rounded = rounded_chunk(r) if on(r) else None
     share = None if rounded is None else _memory_after(r, rounded)
     if share is not None and share <= 0:
         yield hit(
             f"a chunk of {rounded} tokens leaves no GPU memory for weights and KV",
-            set_to("run prompts in chunks of 8192", chunked_prefill_size=8192),
+            set_to("use pages of 64 tokens", page_size=64),
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from kvtui.core.derived import architecture
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.graphs import DISABLED, PREFILL, GraphConfig
-from kvtui.core.resolution import Hit, Part, Resolution, hit, rule, step
+from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.kv_cache_common import above_one, spec_name
 
 HOOK = "arg_groups/cp_tp_group_sharing_hook.py"
@@ -18,6 +18,11 @@ GLM = "Glm5NextForConditionalGeneration"
 QWEN = "Qwen4ExpForConditionalGeneration"
 STRATEGY = {GLM: "interleave", QWEN: "zigzag"}
 """Models that share the group, and how they split prompts. Source: hook:22 and 42."""
+SHARED = "--tp-size 8 --enable-prefill-cp --attn-cp-size 8 --json-model-override-args "
+GLM_LAUNCH = f'{SHARED} \'{{"architectures": ["{GLM}"]}}\' --cp-strategy interleave'
+QWEN_LAUNCH = f'{SHARED} \'{{"architectures": ["{QWEN}"]}}\' --cp-strategy zigzag'
+"""Launches of the two models, written over a model of the catalogue."""
+HYBRID = "Qwen/Qwen3.5-27B"
 CP_OFF = drop("enable_prefill_cp", "attn_cp_size", "cp_strategy",
               title="drop prefill context parallelism")  # fmt: skip
 
@@ -34,6 +39,7 @@ def shares_group(r: Resolution) -> bool:
     stage=Stage.RESOLVE,
     option="attn_cp_size",
     source=f"{HOOK}:36",
+    example=Example(QWEN_LAUNCH.replace("--attn-cp-size 8", "--attn-cp-size 4"), model=HYBRID),
     fragments=("CP-TP group sharing requires",),
 )
 def shared_group_width(r: Resolution) -> Iterator[Hit]:
@@ -76,6 +82,7 @@ def _speculates_as_ported(r: Resolution) -> bool:
     stage=Stage.RESOLVE,
     option="speculative_algorithm",
     source=f"{HOOK}:56",
+    example=Example(f"{QWEN_LAUNCH} --speculative-algorithm NGRAM", model=HYBRID),
     fragments=(
         "--speculative-algorithm is not supported with CP-TP",
         "CP/TP group sharing only supports DFLASH",
@@ -135,6 +142,7 @@ def _limits(r: Resolution) -> tuple[Limit, ...]:
     stage=Stage.RESOLVE,
     option="enable_prefill_cp",
     source=f"{HOOK}:105",
+    example=Example(f"{QWEN_LAUNCH} --enable-mixed-chunk", model=HYBRID),
     fragments=("is not supported with CP-TP group sharing",),
 )
 def shared_group_limits(r: Resolution) -> Iterator[Hit]:
@@ -169,6 +177,7 @@ def shared_group_limits(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="tp_size",
     source=f"{HOOK}:123",
+    example=Example(QWEN_LAUNCH.replace(" 8", " 32"), model=HYBRID),
     fragments=("must be divisible by --tp-size",),
 )
 def shared_group_heads(r: Resolution) -> Iterator[Hit]:

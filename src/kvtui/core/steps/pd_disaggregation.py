@@ -16,8 +16,6 @@ HOOK = "arg_groups/pd_disaggregation_hook.py"
 STAGING = "SGLANG_DISAGG_STAGING_BUFFER"
 STAGING_BACKENDS = ("mooncake", "nixl")
 """Transfer back ends with a staging buffer. Source: pd_disaggregation_hook.py:155."""
-DCP_BACKENDS = ("mooncake", "nixl", "mori", "ascend", "fake")
-"""Transfer back ends that split pages for decode DCP. Source: pd_disaggregation_hook.py:82."""
 MAX_SLOTS_WITH_EXTRA = 32
 """Requests a worker up to which a decode server keeps spare slots.
 Source: pd_disaggregation_hook.py:135."""
@@ -158,28 +156,6 @@ def retract_to_host_pool(r: Resolution) -> None:
         r.declare(
             "pages are received into a host pool, and retraction shares it",
             disaggregation_decode_retraction_backup="host_pool",
-        )
-
-
-@rule(
-    "KV505",
-    stage=Stage.RESOLVE,
-    option="disaggregation_transfer_backend",
-    source=f"{HOOK}:91",
-    fragments=("PD decode DCP requires --disaggregation-transfer-backend",),
-)
-def decode_dcp_backend(r: Resolution) -> Iterator[Hit]:
-    """Decode context parallelism needs a transfer back end that splits pages.
-
-    Why: pages arrive whole and each rank keeps a part of them; plug-in back ends can't do that.
-    Fix: mooncake, nixl, mori or ascend.
-    """
-    backend = r.disaggregation_transfer_backend
-    if r.disaggregation_mode == "decode" and above_one(r.dcp_size) and backend not in DCP_BACKENDS:
-        yield hit(
-            f"transfer back end {backend} can't split pages over {r.dcp_size} DCP ranks",
-            set_to("transfer with mooncake", disaggregation_transfer_backend="mooncake"),
-            drop("dcp_size"),
         )
 
 
@@ -382,7 +358,6 @@ HANDLE_PD_DISAGGREGATION: tuple[Part, ...] = (
     host_receive_alone,
     host_receive_needs_host_pool,
     retract_to_host_pool,
-    decode_dcp_backend,
     decode_radix_alone,
     decode_radix_with_dp,
     set_decode_radix,

@@ -202,6 +202,11 @@ def encoder_model(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="enable_adaptive_dispatch_to_encoder",
     source=f"{HOOK}:382",
+    example=Example(
+        "--language-only --enable-adaptive-dispatch-to-encoder --json-model-override-args "
+        '\'{"architectures": ["MuseSparkForConditionalGeneration"]}\'',
+        model=VL,
+    ),
     fragments=("Muse language-only servers do not load local encoders",),
 )
 def muse_has_no_local_encoder(r: Resolution) -> Iterator[Hit]:

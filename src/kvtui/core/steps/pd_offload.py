@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvtui.core.findings import Severity, Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
-from kvtui.core.steps.hicache_config import OBJECT_FIX, read_json, store_complaints
+from kvtui.core.steps.hicache_config import OBJECT_FIX, read_json
 from kvtui.core.steps.kv_cache_common import number
 
 HOOK = "arg_groups/kv_cache_hook.py"
@@ -224,9 +224,11 @@ def offload_config_is_json(r: Resolution) -> Iterator[Hit]:
         yield hit(f"{text} names a file, and decode offload reads JSON text only", *OBJECT_FIX)
     elif complaint is not None:
         yield hit(f"the store's configuration is no JSON: {complaint}", *OBJECT_FIX)
-    else:
-        for found in store_complaints(r.hicache_storage_backend, value, r.tp_size):
-            yield hit(found, *OBJECT_FIX)
+    elif value is not None and not isinstance(value, dict):
+        yield hit(
+            f"the store's configuration is a JSON {type(value).__name__}, not an object",
+            *OBJECT_FIX,
+        )
 
 
 DECODE_OFFLOAD_CONFIG: tuple[Part, ...] = (
