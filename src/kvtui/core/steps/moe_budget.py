@@ -107,17 +107,18 @@ def _mega_decode_tokens(r: Resolution) -> int:
     if r.max_running_requests is not None:
         step = max(1, r.tp_size // groups)
         requests = min(requests, -(-(r.max_running_requests // groups) // step) * step)
-    return requests * ((r.speculative_num_draft_tokens or 1) if r.speculative_algorithm else 1)
+    width = (r.speculative_num_draft_tokens or 1) if r.speculative_algorithm else 1
+    return int(requests * width)
 
 
 def _mega_prefill_tokens(r: Resolution) -> int:
     chunk = whole(r.chunked_prefill_size)
     context, groups = max(1, r.attn_cp_size), max(1, r.attn_dp_size)
     if r.enable_prefill_cp:
-        return -(-chunk // context)
+        return int(-(-chunk // context))
     parts = groups if attn_dp_enabled(r) else 1
     align = max(1, r.tp_size // parts // context)
-    return -(-(chunk // parts) // align) * align
+    return int(-(-(chunk // parts) // align) * align)
 
 
 @rule(
