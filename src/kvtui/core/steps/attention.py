@@ -77,7 +77,7 @@ def uncaptured_backends(r: Resolution) -> None:
     fragments=("Speculative decoding is currently not supported with Flex Attention",),
 )
 def flex_attention_does_not_verify(r: Resolution) -> Iterator[Hit]:
-    """flex_attention excludes speculative decoding.
+    """`flex_attention` excludes speculative decoding.
 
     Why: it has no kernels that verify draft tokens.
 
@@ -123,7 +123,7 @@ def pages_of_the_backend(r: Resolution) -> None:
     fragments=("TRTLLM MLA backend is only supported on Blackwell",),
 )
 def trtllm_mla_needs_blackwell(r: Resolution) -> Iterator[Hit]:
-    """trtllm_mla runs on Blackwell GPUs only.
+    """`trtllm_mla` runs on Blackwell GPUs only.
 
     Why: its kernels exist for SM100 and SM12x.
 
@@ -149,7 +149,7 @@ def trtllm_mla_needs_blackwell(r: Resolution) -> Iterator[Hit]:
     fragments=("TensorRT-LLM MLA backend only supports kv-cache-dtype",),
 )
 def trtllm_mla_kv_dtype(r: Resolution) -> Iterator[Hit]:
-    """trtllm_mla reads a KV cache in fp8_e4m3, bf16 or the model's dtype.
+    """`trtllm_mla` reads a KV cache in fp8_e4m3, bf16 or the model's dtype.
 
     Why: there are no kernels for other formats; the engine takes only the spelling bf16,
     not bfloat16.
@@ -165,7 +165,6 @@ def trtllm_mla_kv_dtype(r: Resolution) -> Iterator[Hit]:
             set_to("spell it bf16", kv_cache_dtype="bf16")
             if same
             else set_to("use fp8_e4m3", kv_cache_dtype="fp8_e4m3"),
-            without_backend(r, "trtllm_mla"),
         )
 
 
@@ -182,7 +181,7 @@ def trtllm_mla_kv_dtype(r: Resolution) -> Iterator[Hit]:
     fragments=("CuteDSL MLA only supports decoding",),
 )
 def cutedsl_mla_decodes_only(r: Resolution) -> Iterator[Hit]:
-    """cutedsl_mla can't be the prefill backend.
+    """`cutedsl_mla` can't be the prefill backend.
 
     Why: it has decode kernels only; prefill goes to trtllm_mla.
 
@@ -208,7 +207,7 @@ def cutedsl_mla_decodes_only(r: Resolution) -> Iterator[Hit]:
     fragments=("CuteDSL MLA backend is only supported on Blackwell",),
 )
 def cutedsl_mla_needs_sm100(r: Resolution) -> Iterator[Hit]:
-    """cutedsl_mla runs on data-centre Blackwell (SM100) only.
+    """`cutedsl_mla` runs on data-centre Blackwell (SM100) only.
 
     Why: its kernels use that generation's tensor memory.
 
@@ -234,7 +233,7 @@ def cutedsl_mla_needs_sm100(r: Resolution) -> Iterator[Hit]:
     fragments=("CuteDSL MLA backend only supports kv-cache-dtype",),
 )
 def cutedsl_mla_kv_dtype(r: Resolution) -> Iterator[Hit]:
-    """cutedsl_mla reads a KV cache in fp8_e4m3, bf16 or the model's dtype.
+    """`cutedsl_mla` reads a KV cache in fp8_e4m3, bf16 or the model's dtype.
 
     Why: there are no kernels for other formats.
 
@@ -246,7 +245,6 @@ def cutedsl_mla_kv_dtype(r: Resolution) -> Iterator[Hit]:
         yield hit(
             f"cutedsl_mla takes fp8_e4m3, bf16 or auto; found {r.kv_cache_dtype}",
             set_to("use fp8_e4m3", kv_cache_dtype="fp8_e4m3"),
-            without_backend(r, "cutedsl_mla"),
         )
 
 
@@ -273,7 +271,7 @@ def _has_trtllm_mha(r: Resolution) -> bool:
     ),
 )
 def trtllm_mha_gpu(r: Resolution) -> Iterator[Hit]:
-    """trtllm_mha runs on SM90, SM100 and SM120 only.
+    """`trtllm_mha` runs on SM90, SM100 and SM120 only.
 
     Why: there are no kernels for other GPUs.
 

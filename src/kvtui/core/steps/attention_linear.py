@@ -57,7 +57,7 @@ def flashinfer_decodes_bf16_states(r: Resolution) -> None:
     fragments=("--linear-attn-decode-backend flashkda is not supported",),
 )
 def flashkda_prefills_only(r: Resolution) -> Iterator[Hit]:
-    """flashkda can't decode.
+    """`flashkda` can't decode.
 
     Why: FlashKDA has prefill kernels only.
 
@@ -202,8 +202,12 @@ def replay_needs_no_buffer(r: Resolution) -> Iterator[Hit]:
         yield hit(
             f"buffered decode needs mamba_radix_cache_strategy no_buffer; "
             f"found {r.mamba_radix_cache_strategy}",
-            set_to("use no_buffer", mamba_radix_cache_strategy="no_buffer"),
             drop("enable_linear_replayssm"),
+            set_to(
+                "use no_buffer, which needs the slower scheduler without overlap",
+                mamba_radix_cache_strategy="no_buffer",
+                disable_overlap_schedule=True,
+            ),
         )
 
 

@@ -214,7 +214,7 @@ def disaggregation_roles_capture_one_phase(r: Resolution) -> None:
     stage=Stage.RESOLVE,
     option="cuda_graph_config",
     source="arg_groups/cuda_graph_hook.py:451",
-    example=Example('--cuda-graph-config {"decode":{"backend":"eager"}}'),
+    example=Example("""--cuda-graph-config '{"decode":{"backend":"eager"}}'"""),
     fragments=(".backend=", "not allowed; allowed"),
 )
 def graph_backend_exists(r: Resolution) -> Iterator[Hit]:
@@ -241,7 +241,7 @@ def graph_backend_exists(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="cuda_graph_config",
     source="arg_groups/memory_hook.py:186",
-    example=Example('--cuda-graph-config {"decode":{"max_bs":"64"}}'),
+    example=Example("""--cuda-graph-config '{"decode":{"max_bs":"64"}}'"""),
 )
 def graph_sizes_are_numbers(r: Resolution) -> Iterator[Hit]:
     """Sizes in --cuda-graph-config are whole numbers, lists of them for bs.
