@@ -96,13 +96,21 @@ def judge_cell(
     judge: Callable[[Draft, Facts], Report] = evaluate,
 ) -> Cell:
     """One cell of the matrix."""
+    changes = cell_changes(draft, backend, dtype, page_size)
+    report = judge(draft.with_changes(changes), facts)
+    return cell_of(report, backend, dtype, page_size, changes)
+
+
+def cell_changes(
+    draft: Draft, backend: str, dtype: str, page_size: int | None
+) -> tuple[Change, ...]:
+    """Edits that turn a draft into one cell of the matrix."""
     changes = [Change(name) for name in SPLIT if name in draft.options]
     changes.append(Change(ROW, None if backend == AUTO else backend))
     changes.append(Change(COLUMN, None if dtype == AUTO else dtype))
     if page_size is not None:
         changes.append(Change(LAYER, page_size))
-    report = judge(draft.with_changes(changes), facts)
-    return cell_of(report, backend, dtype, page_size, tuple(changes))
+    return tuple(changes)
 
 
 def cell_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kvtui.core.evaluate import Report
 
@@ -34,14 +35,18 @@ def picture(report: Report) -> Picture | None:
         return None
     names = (("weights_bytes", "weights"), ("kv_bytes", "KV"), ("state_bytes", "state"),
              ("graph_bytes", "graphs"), ("draft_bytes", "draft"))  # fmt: skip
-    parts = tuple(
-        Part(label, int(getattr(capacity, name)))
-        for name, label in names
-        if getattr(capacity, name, 0)
-    )
-    tokens = int(getattr(capacity, "max_total_num_tokens", 0) or 0)
-    requests = int(getattr(capacity, "max_running_requests", 0) or 0)
+    found = ((label, _number(capacity, name)) for name, label in names)
+    parts = tuple(Part(label, size) for label, size in found if size)
+    tokens = _number(capacity, "max_total_num_tokens")
+    requests = _number(capacity, "max_running_requests")
     return Picture(gpu.memory_mib << 20, parts, tokens, requests, _contexts(tokens, requests))
+
+
+def _number(capacity: object, name: str) -> int:
+    """A field as a whole number, whether it is a plain one or a figure with its certainty."""
+    value: Any = getattr(capacity, name, 0)
+    value = getattr(value, "value", value)
+    return int(value or 0)
 
 
 CONTEXTS = (8192, 32768, 131072)
@@ -51,8 +56,9 @@ def _contexts(tokens: int, requests: int) -> tuple[str, ...]:
     if not tokens:
         return ()
     fits = [
-        f"{length // 1024}k context: {min(tokens // length, requests or tokens)} at once"
+        f"{min(tokens // length, requests or tokens):,} of {length // 1024}k"
         for length in CONTEXTS
         if tokens >= length
     ]
-    return tuple(fits)
+    most = f", {requests:,} requests at most" if requests else ""
+    return (f"{tokens:,} tokens{most}", *(("at once: " + " · ".join(fits),) if fits else ()))

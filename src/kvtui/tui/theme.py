@@ -51,12 +51,15 @@ def extra_variables(theme: Theme) -> dict[str, str]:
             "kv-cursor-text": "ansi_bright_white",
             "kv-cursor-blurred": "ansi_default",
             "kv-quiet": "ansi_bright_black",
+            "kv-cursor-quiet": "ansi_white",
         }
     background = Color.parse(theme.background or ("#121212" if theme.dark else "#efefef"))
     foreground = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020"))
     primary = Color.parse(theme.primary)
+    cursor = background.blend(primary, 0.32 if theme.dark else 0.22)
     return {
-        "kv-cursor": background.blend(primary, 0.32 if theme.dark else 0.22).hex,
+        "kv-cursor-quiet": foreground.blend(cursor, 0.25).hex,
+        "kv-cursor": cursor.hex,
         "kv-cursor-text": "#ffffff" if theme.dark else "#0d1116",
         "kv-cursor-blurred": background.blend(foreground, 0.1).hex,
         "kv-quiet": foreground.blend(background, 0.4).hex,

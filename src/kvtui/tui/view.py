@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from textual.content import Content
 
@@ -188,6 +188,31 @@ def _legend(shown: Picture, g: Glyphs, width: int) -> list[Content]:
     return flow(items, width)
 
 
+def pool_details(report: Report, g: Glyphs, width: int) -> Content:
+    """Every sub-pool with its buffers, for screens with room to spare."""
+    pool = report.pool
+    if pool is None or not pool.sub_pools:
+        return Content("")
+    lines: list[Content] = []
+    for sub in pool.sub_pools:
+        head = f" {g.dot} {plural(sub.layers, 'layer')} {g.dot} page {sub.page_size}"
+        lines.append(
+            Content.assemble((f"{sub.role}: {sub.class_name}", "bold"), (head, Tone.QUIET))
+        )
+        for buffer in sub.buffers:
+            shape = ", ".join(map(str, buffer.shape))
+            text = f"  {buffer.name}  {buffer.dtype} [{shape}]"
+            lines.append(
+                Content.assemble(text, (f" {g.times} {buffer.count}", Tone.QUIET)).truncate(
+                    width, ellipsis=True
+                )
+            )
+    lines.append(
+        Content.styled(f"slots as for {pool.tokens:,} tokens, padding included", Tone.QUIET)
+    )
+    return Content("\n").join(lines)
+
+
 def flow(items: Sequence[Content], width: int, gap: int = 2) -> list[Content]:
     """Items side by side, broken into lines of at most `width`."""
     lines: list[Content] = []
@@ -230,27 +255,48 @@ def sorted_findings(report: Report) -> tuple[Finding, ...]:
     return tuple(sorted(report.findings, key=lambda f: order[f.severity]))
 
 
-def command_content(report: Report, changed: frozenset[str], width: int) -> Content:
-    """The command broken between options, changed parts marked."""
+def command_content(report: Report, changed: frozenset[str], width: int, most: int = 0) -> Content:
+    """The command broken between options, changed parts marked.
+
+    Of more than `most` lines (0: any number) the last are left out, but never the changed part.
+    """
+    pieces = list(_command_pieces(report, changed))
+    lines = flow(pieces, max(20, width - 4), gap=1)
+    if most and len(lines) > most:
+        lines = _window(lines, most)
+    return Content(" \\\n").join(
+        Content.assemble("  " if index else "", line) for index, line in enumerate(lines)
+    )
+
+
+def _window(lines: list[Content], most: int) -> list[Content]:
+    """`most` lines that hold the first one and the last that has a changed part."""
+    fresh = [
+        i for i, line in enumerate(lines) if any("underline" in str(s.style) for s in line.spans)
+    ]
+    end = max(most, (fresh[-1] + 1) if fresh else most)
+    kept = [lines[0], *lines[end - most + 1 : end]] if most > 1 else lines[end - 1 : end]
+    if end < len(lines):
+        left = f" … {len(lines) - end} more"
+        kept[-1] = Content.assemble(kept[-1], (left, Tone.QUIET))
+    return kept
+
+
+def _command_pieces(report: Report, changed: frozenset[str]) -> Iterator[Content]:
     names = _flag_names()
-    pieces: list[Content] = []
     for name, value in sorted(report.draft.env.items()):
         style = "bold underline" if f"env:{name}" in changed else ""
-        pieces.append(Content.styled(quote((f"{name}={value}",)), style))
+        yield Content.styled(quote((f"{name}={value}",)), style)
     for index, part in enumerate(command_parts(report)):
         text = quote(part)
         if index == 0:
-            pieces.append(Content.styled(text, Tone.QUIET))
+            yield Content.styled(text, Tone.QUIET)
             continue
         option = names.get(part[0].split("=")[0])
         fresh = option in changed
         flag, space, rest = text.partition(" ")
         mark = "bold underline " if fresh else ""
-        pieces.append(Content.assemble((flag, f"{mark}{Tone.KEY}"), space, (rest, mark.strip())))
-    return Content(" \\\n").join(
-        Content.assemble("  " if index else "", line)
-        for index, line in enumerate(flow(pieces, max(20, width - 4), gap=1))
-    )
+        yield Content.assemble((flag, f"{mark}{Tone.KEY}"), space, (rest, mark.strip()))
 
 
 def _flag_names() -> Mapping[str, str]:

@@ -79,8 +79,10 @@ def change_text(change: Change) -> str:
 
 
 def gib_text(size: float) -> str:
-    """Bytes in GiB, one decimal below ten."""
+    """Bytes in GiB, one decimal below ten; host memories in TiB."""
     gib = size / GIB
+    if abs(gib) >= 1024:
+        return f"{gib / 1024:.1f} TiB"
     return f"{gib:.1f} GiB" if abs(gib) < 9.95 else f"{gib:,.0f} GiB"
 
 

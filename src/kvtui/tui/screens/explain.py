@@ -24,7 +24,10 @@ COMMAND = "command"
 class PasteArea(TextArea):
     """The pasted text; Tab and Escape lead out."""
 
-    BINDINGS = [Binding("escape", "leave", show=False), Binding("tab", "leave", show=False)]
+    BINDINGS = [
+        Binding("tab", "leave", "to what was found", id="explain.found"),
+        Binding("escape", "leave", "back", id="explain.leave"),
+    ]
 
     def action_leave(self) -> None:
         """To the findings, or out where there are none."""
@@ -53,7 +56,7 @@ class ExplainSheet(Sheet[str | None]):
         area = PasteArea(id="explain-text", soft_wrap=True, show_line_numbers=False)
         area.border_title = "paste an error, a boot log or a launch command"
         yield area
-        yield RowList(id="explain-rows", mark=self.kv.glyphs.cursor, empty="")
+        yield RowList(id="explain-rows", mark=self.kv.glyphs.cursor, pick_label="go to the option")
 
     def on_mount(self) -> None:
         """Wait for text."""

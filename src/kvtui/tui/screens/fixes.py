@@ -43,7 +43,12 @@ class FixSheet(Sheet[None]):
 
     def compose_body(self) -> ComposeResult:
         """List and preview."""
-        yield RowList(id="fix-rows", mark=self.kv.glyphs.cursor, empty="nothing left to fix")
+        yield RowList(
+            id="fix-rows",
+            mark=self.kv.glyphs.cursor,
+            empty="nothing left to fix",
+            pick_label="apply",
+        )
         yield Line(id="fix-about")
 
     def on_mount(self) -> None:

@@ -84,7 +84,7 @@ def keys_of(screen: Screen[object]) -> list[tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for active in screen.active_bindings.values():
         binding = active.binding
-        if not binding.description or (binding.id or "").startswith(("list.", "step.", "help")):
+        if binding.id is None or binding.id.startswith(("list.", "step.", "help")):
             continue
         key = binding.key_display or screen.app.get_key_display(binding)
         found.setdefault(binding.action, (key, binding.tooltip or binding.description))

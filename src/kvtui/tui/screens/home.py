@@ -16,7 +16,7 @@ from kvtui.core.findings import Change
 from kvtui.tui.glyphs import Glyphs
 from kvtui.tui.prober import Machine
 from kvtui.tui.screens.pick_model import model_rows
-from kvtui.tui.screens.sheet import heading
+from kvtui.tui.screens.sheet import heading, space
 from kvtui.tui.widgets.lines import KeyBar, Line, TopLine
 from kvtui.tui.widgets.rows import Row, RowList
 from kvtui.tui.words import Tone, age_text, gib_text, gpu_text
@@ -66,8 +66,13 @@ class HomeScreen(Screen[None]):
         )
         yield top
         with Vertical(id="home"):
+            title = Line()
+            title.content = Content.styled("  this machine", f"bold {Tone.QUIET}")
+            yield title
             yield Line(id="home-machine")
-            yield RowList(id="home-rows", layout=_columns, mark=self.kv.glyphs.cursor)
+            yield RowList(
+                id="home-rows", layout=_columns, mark=self.kv.glyphs.cursor, pick_label="start"
+            )
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -100,16 +105,18 @@ class HomeScreen(Screen[None]):
                 Row(CONTINUE, (Content(draft.model_path or "last launch"),
                                Content.styled(note, Tone.QUIET))),
             ]  # fmt: skip
+        if found:
+            found.append(space())
         models = model_rows(self.kv.local_models, "", typed=False, limit=0)
         found += [row for row in models if not row.key.startswith("# catalogue")]
         for recent in self.kv.recent_presets():
             if recent is self.kv.recent_presets()[0]:
-                found.append(heading("recent presets"))
+                found += [space(), heading("recent presets")]
             found.append(
                 Row(PRESET + recent.path,
                     (Content(recent.name), Content.styled(recent.note, Tone.QUIET)))
             )  # fmt: skip
-        found.append(heading("or"))
+        found += [space(), heading("or")]
         found += [
             Row(OTHER, (Content("another model"),
                         Content.styled("catalogue, folder, hub id", Tone.QUIET))),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from textual import on, work
@@ -13,8 +15,18 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import Screen
 
-from kvtui.core.findings import Outcome
-from kvtui.core.matrix import AUTO, COLUMN, ROW, Cell, Matrix, as_markdown, axes, judge_cell
+from kvtui.core.findings import Finding, Outcome
+from kvtui.core.matrix import (
+    AUTO,
+    COLUMN,
+    ROW,
+    Cell,
+    Matrix,
+    as_markdown,
+    axes,
+    cell_changes,
+    cell_of,
+)
 from kvtui.tui.view import hardware_text
 from kvtui.tui.widgets.lines import KeyBar, Line, TopLine
 from kvtui.tui.widgets.matrix_grid import MatrixGrid
@@ -69,6 +81,7 @@ class MatrixScreen(Screen[None]):
         self.page: int | None = None
         self.all_rows = False
         self.cells: dict[tuple[str, str], Cell] = {}
+        self.shared = ""
         self.grid.focus()
         self.judge()
 
@@ -81,6 +94,8 @@ class MatrixScreen(Screen[None]):
     async def judge(self) -> None:
         """Judge cell by cell, the keyboard in between; rows settle when all are known."""
         self.cells = {}
+        self.shared = ""
+        errors: dict[tuple[str, str], tuple[Finding, ...]] = {}
         backends, dtypes = axes()
         report = self.kv.report
         options = report.draft.options
@@ -90,13 +105,29 @@ class MatrixScreen(Screen[None]):
         until = time.perf_counter() + SLICE
         for backend in backends:
             for dtype in dtypes:
-                self.cells[backend, dtype] = judge_cell(
-                    report.draft, report.facts, backend, dtype, self.page, self.kv.session.judge
-                )
+                changes = cell_changes(report.draft, backend, dtype, self.page)
+                found = self.kv.session.try_out(changes)
+                self.cells[backend, dtype] = cell_of(found, backend, dtype, self.page, changes)
+                errors[backend, dtype] = found.errors
                 if time.perf_counter() > until:
                     await asyncio.sleep(0)
                     until = time.perf_counter() + SLICE
+        self._leave_out_shared(errors)
         self._settle(here)
+
+    def _leave_out_shared(self, errors: Mapping[tuple[str, str], tuple[Finding, ...]]) -> None:
+        """What fails in every cell says nothing of backend and dtype: it is named once, below."""
+        keys = [{(f.rule, f.option) for f in found} for found in errors.values()]
+        shared = set.intersection(*keys) if keys else set()
+        if not shared:
+            return
+        first = next(iter(errors.values()))
+        self.shared = "; ".join(f.rule for f in first if (f.rule, f.option) in shared)
+        for at, found in errors.items():
+            left = [f for f in found if (f.rule, f.option) not in shared]
+            outcome = Outcome.FAILS if left else Outcome.STARTS
+            rule, why = (left[0].rule, left[0].message) if left else (None, "")
+            self.cells[at] = replace(self.cells[at], outcome=outcome, rule=rule, why=why)
 
     def _settle(self, select: tuple[str, str] | None = None) -> None:
         _, dtypes = axes()
@@ -147,7 +178,18 @@ class MatrixScreen(Screen[None]):
             body = Content.assemble((f"{cell.rule or 'not known'} ", f"bold {tone}"), cell.why)
         hidden = self._hidden()
         never = f"never start here: {', '.join(hidden)}" if hidden else ""
-        line.content = Content.assemble(names, body, "\n", (never, Tone.QUIET))
+        shared = (
+            f"every cell also has {self.shared}, whatever is chosen here" if self.shared else ""
+        )
+        line.content = Content("\n").join(
+            part
+            for part in (
+                Content.assemble(names, body),
+                Content.styled(shared, Tone.BAD),
+                Content.styled(never, Tone.QUIET),
+            )
+            if part.plain
+        )
 
     def _hidden(self) -> list[str]:
         shown = set(self._rows())

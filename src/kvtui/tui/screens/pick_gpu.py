@@ -14,6 +14,8 @@ from kvtui.tui.session import DEFAULT_COUNT, LOCAL
 from kvtui.tui.widgets.rows import Row
 from kvtui.tui.words import Tone, memory_text
 
+SERVER_MIB = 64 << 10
+"""GPUs from this size up come eight to a machine as a rule."""
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -45,7 +47,9 @@ class GpuSheet(PickSheet[tuple[str | None, int] | None]):
             return self.counts
         if key == LOCAL:
             return self.kv.session.world.machine.gpu_count or 1
-        return self.kv.session.draft.gpu_count or DEFAULT_COUNT
+        gpu = find_gpu(key)
+        small = gpu is not None and gpu.memory_mib < SERVER_MIB
+        return self.kv.session.draft.gpu_count or (1 if small else DEFAULT_COUNT)
 
     def rows(self, text: str) -> Sequence[Row]:
         """This machine's GPU first."""
@@ -55,10 +59,10 @@ class GpuSheet(PickSheet[tuple[str | None, int] | None]):
             found += [heading("this machine"), self._row(LOCAL, machine.gpu)]
         elif not text:
             found.append(heading(f"this machine: {machine.missing.get('gpu', 'no GPU found')}"))
-        known = [gpu for gpu in gpus() if matches(text, *_fields(gpu))]
+        known = sorted((gpu for gpu in gpus() if matches(text, *_fields(gpu))), key=_order)
         if known:
             found.append(heading("catalogue"))
-            found += [self._row(gpu.key, gpu) for gpu in reversed(known)]
+            found += [self._row(gpu.key, gpu) for gpu in known]
         return found
 
     def _row(self, key: str, gpu: GpuFacts) -> Row:
@@ -104,6 +108,16 @@ class GpuSheet(PickSheet[tuple[str | None, int] | None]):
 
 
 FAMILY = {7: "volta turing", 8: "ampere ada", 9: "hopper", 10: "blackwell", 12: "blackwell"}
+
+
+ORDER = (10, 9, 12, 8, 7)
+"""Families by how often launches are planned for them."""
+
+
+def _order(gpu: GpuFacts) -> tuple[bool, int, int, int]:
+    family = gpu.capability[0]
+    rank = ORDER.index(family) if family in ORDER else len(ORDER)
+    return (gpu.vendor != "nvidia", rank, -gpu.capability[1], -gpu.memory_mib)
 
 
 def _fields(gpu: GpuFacts) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ class SearchSheet(PickSheet[str | None]):
     @staticmethod
     def columns(width: int) -> Sequence[int]:
         """Sign, name, value, origin, step or alias."""
-        where = 24 if width >= 92 else 12
-        note = 16 if width >= 80 else 0
+        where = 26
+        note = 16 if width >= 96 else 0
         name = min(44, (width - where - note) * 3 // 5)
         return (2, name, width - 2 - name - note - where, note, where)
 

@@ -54,7 +54,7 @@ class SetupScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (96, "-medium"), (120, "-wide"), (170, "-huge")]
 
     BINDINGS = [
-        Binding("enter", "focused_pick", "change", key_display="⏎", id="setup.change"),
+        Binding("enter", "focused_pick", "change", show=False, id="setup.change"),
         Binding("f", "fix", "fix", id="fix.first", tooltip="Apply the first fix of what is found"),
         Binding("F", "fixes", "fixes", id="fix.list", tooltip="All fixes with preview", show=False),
         Binding("w", "why", "why", id="why", tooltip="The terms of the rule with their values"),
@@ -103,7 +103,7 @@ class SetupScreen(Screen[None]):
         with Horizontal(id="body"):
             with Vertical(id="steps-pane", classes="pane") as pane:
                 pane.border_title = "Set-up"
-                yield RowList(id="steps", layout=columns, mark=g.cursor)
+                yield RowList(id="steps", layout=columns, mark=g.cursor, pick_label="change")
             with Vertical(id="editor-pane", classes="pane"):
                 yield Editor(g, id="editor")
             with Vertical(id="live-pane", classes="pane") as pane:
@@ -164,8 +164,12 @@ class SetupScreen(Screen[None]):
         top.right = Content.styled(kv.judged_by(), Tone.QUIET)
         self.query_one(VerdictLine).content = verdict_line(report, kv.activity, kv.now(), g, width)
         self.query_one(CommandLine).content = command_content(
-            report, kv.session.last_changed, width
+            report, kv.session.last_changed, width, {"-narrow": 2, "-huge": 5}.get(self._size, 3)
         )
+
+    @property
+    def _size(self) -> str:
+        return next((name for _, name in self.HORIZONTAL_BREAKPOINTS if self.has_class(name)), "")
 
     def _show_rows(self, select: str | None = None) -> None:
         rows = rows_of(self.kv.report, self.opened, self.only, self.kv.glyphs)

@@ -99,7 +99,11 @@ class PickSheet(Sheet[T]):
         """Filter, list, text."""
         yield FilterField(id="pick-filter", placeholder=self.placeholder)
         yield RowList(
-            id="pick-rows", layout=self.columns, mark=self.kv.glyphs.cursor, empty=self.empty
+            id="pick-rows",
+            classes="-led",
+            layout=self.columns,
+            mark=self.kv.glyphs.cursor,
+            empty=self.empty,
         )
         yield Line(id="pick-about")
 
@@ -158,6 +162,11 @@ def matches(text: str, *fields: str) -> bool:
     """True where every word of `text` occurs in one of the fields, case ignored."""
     where = " ".join(fields).lower().replace("_", "-")
     return all(word in where for word in text.lower().replace("_", "-").split())
+
+
+def space() -> Row:
+    """An empty row between groups."""
+    return Row("# ", (), enabled=False)
 
 
 def heading(text: str) -> Row:

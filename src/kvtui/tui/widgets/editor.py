@@ -39,8 +39,9 @@ class ValueField(Input):
     """The field to type a value in; up, down and escape lead back to the list."""
 
     BINDINGS = [
-        Binding("escape", "leave", "Back", show=False),
-        Binding("up", "leave", "Back", show=False),
+        Binding("enter", "submit", "use this value", key_display="⏎"),
+        Binding("escape", "leave", "back", key_display="Esc"),
+        Binding("up", "leave", "back", show=False),
     ]
 
     class Left(Message):

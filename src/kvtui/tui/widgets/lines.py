@@ -90,8 +90,11 @@ class KeyBar(Widget):
         if not self.is_attached or screen is not self.screen:
             return
         shown: dict[str, tuple[str, str, str]] = {}
+        typing = hasattr(screen.focused, "check_consume_key")
         for active in screen.active_bindings.values():
             binding: Binding = active.binding
+            if typing and active.node is not screen.focused and is_printable(binding.key):
+                continue
             if binding.show and active.enabled and binding.action not in shown:
                 key = binding.key_display or self.app.get_key_display(binding)
                 shown[binding.action] = (
@@ -111,6 +114,11 @@ class KeyBar(Widget):
     def render(self) -> Content:
         """Keys from the left as far as there is room, the last one (help) always."""
         return key_line(self.keys, self.content_size.width)
+
+
+def is_printable(key: str) -> bool:
+    """True for a key that a text field takes as text."""
+    return len(key) == 1 or key in ("slash", "question_mark", "space")
 
 
 def key_line(keys: Sequence[tuple[str, str, str]], width: int) -> Content:

@@ -17,6 +17,7 @@ from kvtui.tui.view import (
     finding_head,
     layer_lines,
     memory_block,
+    pool_details,
     pool_line,
     sorted_findings,
     verdict_block,
@@ -24,6 +25,9 @@ from kvtui.tui.view import (
 from kvtui.tui.widgets.lines import Line
 from kvtui.tui.widgets.rows import Row, RowList
 from kvtui.tui.words import Tone
+
+ROOMY = 44
+"""Lines from which the pool's buffers are listed too."""
 
 
 class LivePanel(Vertical):
@@ -34,7 +38,7 @@ class LivePanel(Vertical):
     LivePanel #live-verdict { padding: 0 0 1 0; }
     LivePanel #live-layers { padding: 0 0 1 0; }
     LivePanel #live-findings { height: 1fr; min-height: 3; }
-    LivePanel #live-memory { padding: 1 0 0 0; max-height: 10; }
+    LivePanel #live-memory { padding: 1 0 0 0; max-height: 60%; }
     """
 
     def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:
@@ -99,11 +103,11 @@ class LivePanel(Vertical):
         self.query_one("#live-layers", Line).content = layer_lines(
             report, activity, now, self.g, width
         )
-        self.query_one("#live-memory", Line).content = Content("\n").join(
-            part
-            for part in (pool_line(report, self.g), memory_block(report, self.g, width))
-            if part.plain
-        )
+        parts = [pool_line(report, self.g), memory_block(report, self.g, width)]
+        if self.size.height >= ROOMY:
+            parts.insert(0, Content.assemble(pool_details(report, self.g, width), "\n"))
+        memory = Content("\n").join(part for part in parts if part.plain.strip())
+        self.query_one("#live-memory", Line).content = memory
 
 
 def _columns(width: int) -> Sequence[int]:

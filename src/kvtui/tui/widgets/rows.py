@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.binding import Binding
-from textual.content import Content
+from textual.content import Content, Span
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -18,6 +18,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions
+
+from kvtui.tui.words import Tone
 
 GAP = 1
 """Cells between two columns."""
@@ -60,8 +62,20 @@ def lay_out(cells: Sequence[Content], widths: Sequence[int]) -> Content:
     return Content("").join(parts)
 
 
+def brighten(line: Content) -> Content:
+    """Quiet text made readable on the cursor's background."""
+    spans = [
+        Span(span.start, span.end, "$kv-cursor-quiet") if span.style == Tone.QUIET else span
+        for span in line.spans
+    ]
+    return Content(line.plain, spans)
+
+
 class RowList(ScrollView, can_focus=True):
-    """Rows with one cursor, keyboard and mouse."""
+    """Rows with one cursor, keyboard and mouse.
+
+    With the class `-led` the cursor looks as with focus: another widget leads the list.
+    """
 
     BINDINGS = [
         Binding("down,j", "cursor(1)", "Down", show=False, id="list.down"),
@@ -70,7 +84,7 @@ class RowList(ScrollView, can_focus=True):
         Binding("pageup,ctrl+u", "page(-1)", "Page up", show=False, id="list.page_up"),
         Binding("home", "end(-1)", "First", show=False, id="list.first"),
         Binding("end,G", "end(1)", "Last", show=False, id="list.last"),
-        Binding("enter,space", "pick", "Choose", show=False, id="list.pick"),
+        Binding("space", "pick", "Choose", show=False, id="list.pick"),
     ]
 
     COMPONENT_CLASSES = {"rows--line", "rows--cursor", "rows--hover"}
@@ -83,7 +97,7 @@ class RowList(ScrollView, can_focus=True):
         scrollbar-gutter: auto;
         & > .rows--cursor { background: $kv-cursor-blurred; }
         & > .rows--hover { background: $kv-cursor-blurred; }
-        &:focus > .rows--cursor {
+        &:focus > .rows--cursor, &.-led > .rows--cursor {
             background: $kv-cursor; color: $kv-cursor-text; text-style: bold;
         }
     }
@@ -117,6 +131,7 @@ class RowList(ScrollView, can_focus=True):
         mark: str = "›",
         empty: str = "",
         keep_cursor: bool = True,
+        pick_label: str = "choose",
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
@@ -126,6 +141,7 @@ class RowList(ScrollView, can_focus=True):
         self.empty = empty
         self.keep_cursor = keep_cursor
         """Whether the cursor stays in sight while another widget has the focus."""
+        self._bindings.bind("enter", "pick", pick_label, show=True, key_display="⏎")
         self._lines: list[tuple[int, Content]] = []
         self._starts: list[int] = []
         self._cache: dict[tuple[int, bool, bool, bool], Strip] = {}
@@ -230,7 +246,10 @@ class RowList(ScrollView, can_focus=True):
             first = self._starts[index] == number
             sign = f"{self.mark[:1]} " if at_cursor and first else "  "
             part = "rows--cursor" if at_cursor else "rows--hover" if hovered else "rows--line"
-            strip = self._draw(Content(sign) + self._lines[number][1], part)
+            line = self._lines[number][1]
+            if at_cursor and (self.has_focus or self.has_class("-led")):
+                line = brighten(line)
+            strip = self._draw(Content(sign) + line, part)
             strip = strip.apply_meta({"row": index})
             self._cache[key] = strip
         return strip
