@@ -176,7 +176,10 @@ def moe_runner_of_quantization(r: Resolution) -> None:
 
 @rule(
     "KV1003", stage=Stage.RESOLVE, option="moe_runner_backend", source="arg_groups/moe_hook.py:83",
-    example=Example("--quantization fp8 --moe-runner-backend flashinfer_cutlass", model="Qwen/Qwen3-30B-A3B-FP8"),
+    example=Example(
+        "--quantization fp8 --moe-runner-backend flashinfer_cutlass",
+        model="Qwen/Qwen3-30B-A3B-FP8",
+    ),
     fragments=(
         "FlashInfer Cutlass MOE supports only", "FlashInfer CuteDSL MOE currently supports only",
         "FlashInfer TRTLLM MOE supports only", "FlashInfer TRTLLM routed MOE supports only",
@@ -266,7 +269,8 @@ def runner_separates_shared_experts(r: Resolution) -> None:
 @rule(
     "KV1006", stage=Stage.RESOLVE, option="ep_size", source="arg_groups/moe_hook.py:163",
     example=Example(
-        "--tp-size 4 --ep-size 4 --quantization fp8 --moe-runner-backend cutlass",model="Qwen/Qwen3-30B-A3B-FP8"
+        "--tp-size 4 --ep-size 4 --quantization fp8 --moe-runner-backend cutlass",
+        model="Qwen/Qwen3-30B-A3B-FP8",
     ),
     fragments=("FP8/MXFP8 Cutlass MoE is only supported with ep_size == 1",),
 )  # fmt: skip

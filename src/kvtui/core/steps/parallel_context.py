@@ -232,14 +232,15 @@ def prefill_cp_on_rocm(r: Resolution) -> Iterator[Hit]:
     example=Example(
         "--tp-size 8 --enable-prefill-cp --cp-strategy zigzag", model="deepseek-ai/DeepSeek-V3.2"
     ),
-    fragments=("prefill CP does not support --cp-strategy", "only supports --cp-strategy zigzag"),
+    fragments=("prefill CP does not support --cp-strategy", "only supports --cp-strategy zigzag", "prefill CP only supports text inference"),
 )  # fmt: skip
 def cp_strategy_of_model(r: Resolution) -> Iterator[Hit]:
     """Some models split the sequence in one way only.
 
-    Why: DeepSeek V3.2's indexer needs interleaved tokens, MiMo V2's windows need zigzag halves.
+    Why: DeepSeek V3.2's indexer needs interleaved tokens, MiMo V2's windows need zigzag halves
+    and do not split embeddings of images and sound.
 
-    Fix: choose the model's strategy.
+    Fix: choose the model's strategy; serve text only.
     """
     if not r.enable_prefill_cp or from_instance(r):
         return
@@ -254,32 +255,13 @@ def cp_strategy_of_model(r: Resolution) -> Iterator[Hit]:
             f"--cp-strategy {r.cp_strategy}: {name} takes {needed}",
             set_to(f"use {needed}", cp_strategy=needed),
         )
-
-
-@rule(
-    "KV463", stage=Stage.RESOLVE, option="enable_prefill_cp",
-    source="arg_groups/parallel_hook.py:137",
-    fragments=("prefill CP only supports text inference",),
-)  # fmt: skip
-def mimo_prefill_cp_is_text_only(r: Resolution) -> Iterator[Hit]:
-    """MiMo V2 with prefill context parallelism serves text only.
-
-    Why: image and audio embeddings are not split along the sequence.
-
-    Fix: serve the language part alone.
-    """
-    if (
-        r.enable_prefill_cp
-        and not from_instance(r)
-        and architecture(r) in MIMO_V2
-        and r.model.is_multimodal
-        and not r.language_only
-        and not r.language_model_only
-    ):
+    media = name in MIMO_V2 and r.model.is_multimodal
+    if media and not r.language_only and not r.language_model_only:
         yield hit(
             "--enable-prefill-cp on a multimodal MiMo V2",
             set_to("serve text only", language_only=True),
             drop("enable_prefill_cp"),
+            option="enable_prefill_cp",
         )
 
 
@@ -288,7 +270,6 @@ BEFORE_GROUP_SHARING: tuple[Part, ...] = (
     boundary_parallelism,
     prefill_cp_on_rocm,
     cp_strategy_of_model,
-    mimo_prefill_cp_is_text_only,
 )
 """The part of `handle_context_parallelism` before it asks `resolve_cp_tp_group_sharing`."""
 

@@ -16,6 +16,7 @@ MODALITIES = ("image", "video", "audio")
 @rule(
     "KV1030", stage=Stage.RESOLVE, option="return_hidden_states_mode",
     source="arg_groups/serving_hook.py:593",
+    example=Example("--return-hidden-states-mode first"),
     fragments=("return_hidden_states_mode must be one of",),
 )  # fmt: skip
 def hidden_states_mode_known(r: Resolution) -> Iterator[Hit]:
@@ -349,6 +350,8 @@ def optimistic_prefill(r: Resolution) -> None:
 @rule(
     "KV1038", stage=Stage.RESOLVE, option="disaggregation_decode_allocation_policy",
     source="arg_groups/serving_hook.py:527",
+    example=Example("--disaggregation-mode prefill --pp-size 2 "
+                    "--disaggregation-decode-allocation-policy prefill_complete"),
     fragments=("prefill_complete requires optimistic prefill, but the resolved",),
 )  # fmt: skip
 def late_allocation_needs_optimism(r: Resolution) -> Iterator[Hit]:

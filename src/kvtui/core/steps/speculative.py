@@ -55,12 +55,13 @@ def speculative_basics(r: Resolution) -> None:
 @rule(
     "KV800", stage=Stage.RESOLVE, option="speculative_algorithm",
     source="speculative/spec_info.py:66", example=Example("--speculative-algorithm MEDUSA"),
-    fragments=("Unknown speculative algorithm name",),
+    fragments=("Unknown speculative algorithm name", "Gemma4AssistantForCausalLM draft"),
 )  # fmt: skip
 def algorithm_known(r: Resolution) -> Iterator[Hit]:
     """The speculative algorithm must be one that the engine has.
 
     Why: the option takes any word, because plug-ins may register more; the release has eight.
+    Assistants of Gemma 4 read the target's KV cache, which EAGLE3 does not do.
 
     Fix: choose EAGLE for a draft head, STANDALONE for a small model, NGRAM for none.
     """
@@ -71,23 +72,9 @@ def algorithm_known(r: Resolution) -> Iterator[Hit]:
             set_to("draft from the text itself", speculative_algorithm="NGRAM"),
             drop("speculative_algorithm"),
         )
-
-
-@rule(
-    "KV801", stage=Stage.RESOLVE, option="speculative_algorithm",
-    source="arg_groups/speculative_hook.py:88",
-    fragments=("Gemma4AssistantForCausalLM draft requires",),
-)  # fmt: skip
-def gemma4_draft_is_no_eagle3(r: Resolution) -> Iterator[Hit]:
-    """A Gemma 4 assistant is no EAGLE3 head.
-
-    Why: it reads the target's KV cache and runs as FROZEN_KV_MTP.
-
-    Fix: use NEXTN or EAGLE, the engine finds out the rest.
-    """
-    if str(r.speculative_algorithm).upper() == "EAGLE3" and _gemma4(r):
+    elif name == "EAGLE3" and _gemma4(r):
         yield hit(
-            f"--speculative-algorithm EAGLE3 with {r.speculative_draft_model_path}",
+            f"{r.speculative_draft_model_path} is a Gemma 4 assistant, no EAGLE3 head",
             set_to("speculate with NEXTN", speculative_algorithm="NEXTN"),
         )
 
@@ -291,7 +278,6 @@ def ragged_mode_known(r: Resolution) -> Iterator[Hit]:
 
 
 HANDLE_SPECULATIVE_DECODING: tuple[Part, ...] = (
-    gemma4_draft_is_no_eagle3,
     speculative_basics,
     decode_radix_cache_algorithms,
     block_verification_needs,

@@ -35,7 +35,7 @@ def draft_config(r: Resolution) -> Mapping[str, Any]:
 
 def is_gemma4_draft(r: Resolution) -> bool:
     """True for an assistant of Gemma 4, which reads the target's KV cache."""
-    names = draft_config(r).get("architectures") or ()
+    names = r.facts.checkpoint(r.speculative_draft_model_path).config.get("architectures") or ()
     return any(name in GEMMA4_DRAFTS for name in names)
 
 

@@ -92,6 +92,8 @@ def eagle_defaults(r: Resolution) -> None:
 @rule(
     "KV811", stage=Stage.RESOLVE, option="speculative_draft_model_path",
     source="arg_groups/speculative_hook.py:1022",
+    example=Example("--speculative-algorithm EAGLE --json-model-override-args "
+                    """'{"architectures": ["IQuestQ1ForCausalLM"]}'"""),
     fragments=("IQuest Q1 requires", "MTP draft", "MTP requires", "MTP verification width"),
 )  # fmt: skip
 def iquest_draft(r: Resolution) -> Iterator[Hit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvtui.core.derived import MIXED_CHUNK_ALGORITHMS, attn_dp_enabled, whole
+from kvtui.core.derived import attn_dp_enabled, whole
 from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.hisparse import HISPARSE_VALIDATION
@@ -328,23 +328,6 @@ def served_name_without_colon(r: Resolution) -> Iterator[Hit]:
 
 
 @rule(
-    "KV1071", stage=Stage.CHECK, option="enable_mixed_chunk",
-    source="arg_groups/validation_hook.py:231", fragments=("enable_mixed_chunk is not supported",),
-)  # fmt: skip
-def mixed_chunk_algorithms(r: Resolution) -> Iterator[Hit]:
-    """Mixed steps go with EAGLE, EAGLE3, DFLASH and DSPARK.
-
-    Why: a running request falls back to one plain token in a mixed step, which other drafts
-    can't resume from.
-
-    Fix: drop the flag.
-    """
-    name = r.speculative_algorithm
-    if r.enable_mixed_chunk and name is not None and name not in MIXED_CHUNK_ALGORITHMS:
-        yield hit(f"--enable-mixed-chunk with {name}", drop("enable_mixed_chunk"))
-
-
-@rule(
     "KV1072", stage=Stage.CHECK, option="chunked_prefill_size",
     source="arg_groups/validation_hook.py:244",
     example=Example("--chunked-prefill-size 1000 --page-size 64"),
@@ -502,7 +485,6 @@ CHECK_SERVER_ARGS: tuple[Part, ...] = (
     replicas_on_one_node,
     served_name_without_colon,
     *CHECK_LORA_SERVER_ARGS,
-    mixed_chunk_algorithms,
     chunk_is_whole_pages,
     multiplexing_needs,
     priorities_need_order,
