@@ -178,9 +178,7 @@ class MatrixScreen(Screen[None]):
             body = Content.assemble((f"{cell.rule or 'not known'} ", f"bold {tone}"), cell.why)
         hidden = self._hidden()
         never = f"never start here: {', '.join(hidden)}" if hidden else ""
-        shared = (
-            f"every cell also has {self.shared}, whatever is chosen here" if self.shared else ""
-        )
+        shared = f"in every cell, whatever is chosen here: {self.shared}" if self.shared else ""
         line.content = Content("\n").join(
             part
             for part in (

@@ -164,11 +164,15 @@ class SetupScreen(Screen[None]):
         top.right = Content.styled(kv.judged_by(), Tone.QUIET)
         self.query_one(VerdictLine).content = verdict_line(report, kv.activity, kv.now(), g, width)
         self.query_one(CommandLine).content = command_content(
-            report, kv.session.last_changed, width, {"-narrow": 2, "-huge": 5}.get(self._size, 3)
+            report,
+            kv.session.last_changed,
+            width,
+            {"-narrow": 2, "-huge": 5}.get(self.breakpoint, 3),
         )
 
     @property
-    def _size(self) -> str:
+    def breakpoint(self) -> str:
+        """The class of the present width."""
         return next((name for _, name in self.HORIZONTAL_BREAKPOINTS if self.has_class(name)), "")
 
     def _show_rows(self, select: str | None = None) -> None:
