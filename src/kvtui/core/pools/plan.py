@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvtui.core.capacity.predict import try_predict
 from kvtui.core.derived import whole
 from kvtui.core.findings import Severity
 from kvtui.core.pools.build import build_plan, pool_family
@@ -22,9 +23,10 @@ NPU_FAMILIES = "Ascend pools have layouts of their own, which the rules don't de
 def described_sizes(r: Resolution, g: Geometry) -> Sizes:
     """Sizes of the described buffers: those asked for, else the predicted capacity's."""
     asked = r.sizing
-    predicted = r.scratch.get("pool_sizes")
-    if asked.tokens is None and isinstance(predicted, Sizes) and predicted.tokens > 0:
-        return predicted
+    if asked.tokens is None:
+        capacity = try_predict(r)
+        if capacity is not None and capacity.sizes.tokens > 0:
+            return capacity.sizes
     sizes = from_tokens(r, g, asked.tokens or SMALL_TOKENS)
     stated = r.max_mamba_cache_size
     slots = asked.mamba_slots or DEFAULT_SLOTS

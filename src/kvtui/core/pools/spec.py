@@ -50,6 +50,13 @@ class BufferSpec:
     aliases: tuple[str, ...] = ()
     """Other names under which the engine's pool holds the same tensors."""
 
+    def as_listed(self) -> tuple[BufferSpec, ...]:
+        """The tensors as the engine's pool holds them: a row for each name, placeholders in."""
+        if not self.placeholders and not self.aliases:
+            return (self,)
+        listed = replace(self, count=self.count + self.placeholders, placeholders=0, aliases=())
+        return (listed, *(replace(listed, name=name) for name in self.aliases))
+
     @property
     def nbytes(self) -> int:
         """Bytes of all `count` tensors; 0 for views into the shared raw buffer."""
@@ -121,7 +128,7 @@ class PoolPlan:
             for pool in self.sub_pools
             if pool.listed
             for buffer in pool.buffers
-            for named in (buffer, *(replace(buffer, name=name) for name in buffer.aliases))
+            for named in buffer.as_listed()
         )
 
     @property
