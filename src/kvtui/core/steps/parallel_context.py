@@ -232,7 +232,8 @@ def prefill_cp_on_rocm(r: Resolution) -> Iterator[Hit]:
     example=Example(
         "--tp-size 8 --enable-prefill-cp --cp-strategy zigzag", model="deepseek-ai/DeepSeek-V3.2"
     ),
-    fragments=("prefill CP does not support --cp-strategy", "only supports --cp-strategy zigzag", "prefill CP only supports text inference"),
+    fragments=("prefill CP does not support --cp-strategy", "only supports --cp-strategy zigzag",
+               "prefill CP only supports text inference"),
 )  # fmt: skip
 def cp_strategy_of_model(r: Resolution) -> Iterator[Hit]:
     """Some models split the sequence in one way only.

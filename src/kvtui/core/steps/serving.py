@@ -9,28 +9,7 @@ from kvtui.core.findings import Severity, Stage, drop, set_to
 from kvtui.core.graphs import DECODE, DISABLED, PREFILL
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 
-HIDDEN_STATE_MODES = (None, "last", "full")
 MODALITIES = ("image", "video", "audio")
-
-
-@rule(
-    "KV1030", stage=Stage.RESOLVE, option="return_hidden_states_mode",
-    source="arg_groups/serving_hook.py:593",
-    example=Example("--return-hidden-states-mode first"),
-    fragments=("return_hidden_states_mode must be one of",),
-)  # fmt: skip
-def hidden_states_mode_known(r: Resolution) -> Iterator[Hit]:
-    """Hidden states are returned for the last token or for all.
-
-    Why: there is no other mode.
-
-    Fix: use `last` or `full`.
-    """
-    if r.return_hidden_states_mode not in HIDDEN_STATE_MODES:
-        yield hit(
-            f"--return-hidden-states-mode is {r.return_hidden_states_mode}",
-            drop("return_hidden_states_mode"),
-        )
 
 
 @step("arg_groups/serving_hook.py:598")
@@ -42,10 +21,7 @@ def return_hidden_states_mode(r: Resolution) -> None:
         r.default("all tokens' states", return_hidden_states_mode="full")
 
 
-HANDLE_RETURN_HIDDEN_STATES_MODE: tuple[Part, ...] = (
-    hidden_states_mode_known,
-    return_hidden_states_mode,
-)
+HANDLE_RETURN_HIDDEN_STATES_MODE: tuple[Part, ...] = (return_hidden_states_mode,)
 
 
 def _domain_problem(domain: object) -> str | None:
@@ -250,21 +226,6 @@ def missing_default_values(r: Resolution) -> None:
 HANDLE_MISSING_DEFAULT_VALUES: tuple[Part, ...] = (missing_default_values,)
 
 
-@rule(
-    "KV1036", stage=Stage.RESOLVE, option="disaggregation_mode",
-    source="arg_groups/serving_hook.py:218", fragments=("Invalid disaggregation_mode",),
-)  # fmt: skip
-def disaggregation_mode_known(r: Resolution) -> Iterator[Hit]:
-    """A server prefills, decodes, or does both.
-
-    Why: there is no other role.
-
-    Fix: use `prefill`, `decode` or `null`.
-    """
-    if r.disaggregation_mode not in ("null", "prefill", "decode"):
-        yield hit(f"--disaggregation-mode is {r.disaggregation_mode}", drop("disaggregation_mode"))
-
-
 @step("arg_groups/serving_hook.py:221")
 def load_balance_method(r: Resolution) -> None:
     """Requests go round, or follow their bootstrap room on a prefill server."""
@@ -276,7 +237,7 @@ def load_balance_method(r: Resolution) -> None:
         )
 
 
-HANDLE_LOAD_BALANCE_METHOD: tuple[Part, ...] = (disaggregation_mode_known, load_balance_method)
+HANDLE_LOAD_BALANCE_METHOD: tuple[Part, ...] = (load_balance_method,)
 
 
 @step("arg_groups/serving_hook.py:237")
