@@ -128,8 +128,7 @@ def _as_priced(r: Resolution, g: Geometry, rule: SizingRule) -> Geometry:
 def _earlier_latents(r: Resolution, g: Geometry, budget: float, rule: SizingRule) -> Sizes:
     """Sparse latent pools of releases that left scales or index keys out of the price."""
     layers = priced_layers(g)
-    rank = int(g.model.kv_lora_rank or 0) + int(g.model.qk_rope_head_dim or 0)
-    row = latent_dim(r, g) if rule.packed_scales else rank
+    row = latent_dim(r, g) if rule.packed_scales else g.latent
     cell = row * layers * g.item_bytes
     if rule.index_keys:
         cell += index_cell(r, g, layers) * g.dcp
@@ -184,7 +183,7 @@ def running_requests(
     r: Resolution, g: Geometry, tokens: int, state: StateShare, rule: SizingRule
 ) -> Requests:
     """The request limit of one data-parallel rank (kv_cache_configurator.py:3117)."""
-    context = max(1, int(g.model.context_len))
+    context = max(1, g.context)
     limit = r.max_running_requests
     if limit is not None:
         count, by = max(1, whole(limit) // g.attn_dp), "option"

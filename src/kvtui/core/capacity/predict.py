@@ -239,14 +239,13 @@ def _stage(
 
 def _fits(g: Geometry, cap: Requests, tokens: int, swa: int | None) -> dict[int, int]:
     """Requests at once by context, within tokens, the sliding pool and the request limit."""
-    own = int(g.model.context_len)
+    own = g.context
     found = {}
     for context in sorted({one for one in CONTEXTS if one < own} | {own}):
         pages = -(-context // g.page_size) * g.page_size
         count = tokens // pages if tokens else 0
-        window = g.model.sliding_window_size
-        if swa and window is not None:
-            count = min(count, swa // min(pages, int(window) + g.page_size))
+        if swa and g.window is not None:
+            count = min(count, swa // min(pages, g.window + g.page_size))
         found[context] = min(count, cap.count)
     return found
 

@@ -104,7 +104,7 @@ def _mha(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, 
 
 def _mla(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
     rows = sizes.tokens + g.page_size
-    dim = int(g.model.kv_lora_rank) + int(g.model.qk_rope_head_dim)
+    dim = g.latent
     if g.kv_dtype == FP4:
         name = "MLATokenToKVPoolFP4"
         return name, (_full(g, sizes, name, layouts.mla_fp4("", rows, dim, g.layers), g.layers),)
@@ -186,8 +186,7 @@ def _swa_mla(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPo
     if g.dsa:
         every = (False,) * g.full_layers
         buffers += _index_buffers(r, g, "full_kv_pool.", replace(sizes, tokens=full), every)
-    dim = int(g.model.swa_kv_lora_rank) + int(g.model.swa_qk_rope_head_dim)
-    sliding = layouts.mla("swa_kv_pool.", g.kv_dtype, swa + page, dim, g.swa_layers)
+    sliding = layouts.mla("swa_kv_pool.", g.kv_dtype, swa + page, g.swa_latent, g.swa_layers)
     alloc = "SWATokenToKVPoolAllocator"
     return "SWAKVPool", (
         SubPool("full", name, full, page, page, buffers, alloc, g.full_layers),
@@ -267,8 +266,8 @@ def _hybrid(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPoo
         inner, buffers = "DSATokenToKVPool", _latent_buffers(r, g, prefix, rows, layers)
         index = _index_buffers(r, g, prefix, sizes, index_layers(r, g))
     elif g.mla:
-        inner, dim = "MLATokenToKVPool", int(g.model.kv_lora_rank) + int(g.model.qk_rope_head_dim)
-        buffers = layouts.mla(prefix, g.kv_dtype, rows, dim, layers)
+        inner = "MLATokenToKVPool"
+        buffers = layouts.mla(prefix, g.kv_dtype, rows, g.latent, layers)
     elif g.fp4 is not None:
         inner = "MHATokenToKVPool"
         buffers = layouts.mha_fp4(prefix, g.fp4, rows, g.page_size, g.heads, head_dim, layers)

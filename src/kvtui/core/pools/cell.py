@@ -67,8 +67,7 @@ def _mla_cell(r: Resolution, g: Geometry, layers: int) -> int:
     paid = split_layers(g, layers)
     cell = latent_dim(r, g) * paid * g.item_bytes
     if g.kv_dtype == FP4:
-        dims = int(g.model.kv_lora_rank) + int(g.model.qk_rope_head_dim)
-        cell = cell // 2 + dims // BLOCK * paid * g.item_bytes
+        cell = cell // 2 + g.latent // BLOCK * paid * g.item_bytes
     if g.dsa:
         cell += index_cell(r, g, layers) * g.dcp
     return cell
@@ -171,7 +170,7 @@ def window_cell(r: Resolution, g: Geometry) -> WindowCell:
     model, item = g.model, g.item_bytes
     if g.mla:
         full = latent_dim(r, g) * item + (index_token_bytes(g) if g.dsa else 0)
-        swa = (int(model.swa_kv_lora_rank) + int(model.swa_qk_rope_head_dim)) * item
+        swa = g.swa_latent * item
     else:
         full_items = int(model.get_num_kv_heads(g.attn_tp)) * (
             int(model.head_dim) + int(model.v_head_dim)

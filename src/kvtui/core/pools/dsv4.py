@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kvtui.core.derived import whole
 from kvtui.core.pools.geometry import Geometry
-from kvtui.core.pools.sizes import Sizes, aligned, request_rows, swa_request_cap
+from kvtui.core.pools.sizes import Sizes, aligned, request_rows, swa_request_cap, window_floor
 from kvtui.core.pools.spec import BufferSpec, SubPool
 
 if TYPE_CHECKING:
@@ -129,13 +129,13 @@ def operator_ratio(r: Resolution) -> float | None:
 
 
 def _swa_cap(r: Resolution, g: Geometry, limit: int | None) -> int | None:
-    window = g.model.sliding_window_size
+    window = g.window
     if operator_ratio(r) is not None or limit is None or window is None:
         return None
     if r.disaggregation_mode != "decode" and whole(r.chunked_prefill_size) <= 0:
         return None
-    cap = swa_request_cap(r, g, int(window))
-    cap += _prefix_tails(r, limit) * (int(window) + g.page_size)
+    cap = swa_request_cap(r, g, window)
+    cap += _prefix_tails(r, limit) * (window + g.page_size)
     return -(-cap // g.page_size) * g.page_size
 
 
@@ -155,8 +155,8 @@ def v4_shape(r: Resolution, g: Geometry) -> V4Shape:
     return V4Shape(
         layers=min(g.end, len(model.compress_ratios or ())) - g.start,
         owners=_owners(g),
-        head_dim=int(model.qk_nope_head_dim) + int(model.qk_rope_head_dim),
-        index_dim=int(model.index_head_dim),
+        head_dim=(model.qk_nope_head_dim or 0) + (model.qk_rope_head_dim or 0),
+        index_dim=model.index_head_dim or 0,
         page=g.page_size,
         swa_page=64 if direct else g.page_size,
         main=kv_layout(r),
@@ -258,8 +258,7 @@ def dsv4_from_tokens(r: Resolution, g: Geometry, tokens: int) -> Sizes:
     s = v4_shape(r, g)
     full = aligned(tokens, s.page)
     swa = aligned(full * s.swa_ratio, s.page) if s.swa_cap is None else s.swa_cap
-    window = g.model.sliding_window_size
-    floor = None if window is None else int(window) + s.page
+    floor = window_floor(g)
     short = ""
     if s.swa_cap is None and floor is not None and floor >= swa:
         short = f"swa:{swa}:{floor}"
@@ -278,7 +277,7 @@ def dsv4_from_budget(r: Resolution, g: Geometry, budget: int) -> Sizes:
     limit = request_limit(r, g)
     if limit is None:
         tokens = int(budget / per_token) if per_token else 0
-        wanted = max(min(int(tokens / int(g.model.context_len) * 512), 4096), 2048)
+        wanted = max(min(int(tokens / g.context * 512), 4096), 2048)
         limit = min(wanted, tokens // 2)
     fixed = float(_fixed_state_bytes(r, s, limit))
     if s.swa_cap is not None:

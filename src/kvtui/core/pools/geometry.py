@@ -101,6 +101,16 @@ class Geometry:
     draft: DraftGeometry | None
     draft_tokens: int
     """Draft tokens that a verify step may write, 0 without speculation."""
+    rank: int
+    """Latent rank of MLA, 0 without it."""
+    rope: int
+    """Rotary items beside the latent."""
+    swa_latent: int
+    """Stored items of a sliding latent row, 0 without any."""
+    window: int | None
+    """Sliding window in tokens."""
+    context: int
+    """The model's context length in tokens."""
 
     @property
     def item_bytes(self) -> int:
@@ -108,6 +118,11 @@ class Geometry:
         return 1 if self.kv_dtype == FP4 or self.kv_dtype.startswith("float8") else 2 if (
             self.kv_dtype in ("bfloat16", "float16")
         ) else 4
+
+    @property
+    def latent(self) -> int:
+        """Items of one latent row without scales."""
+        return self.rank + self.rope
 
     @property
     def mxfp8(self) -> bool:
@@ -318,6 +333,11 @@ def _gather(r: Resolution, stage: int) -> Geometry:
         layer_shard=cp if dsa and r.enable_dsa_cache_layer_split and cp > 1 else 1,
         draft=_draft(r, model),
         draft_tokens=max_draft_tokens(r) or 0,
+        rank=model.kv_lora_rank or 0,
+        rope=model.qk_rope_head_dim or 0,
+        swa_latent=(model.swa_kv_lora_rank or 0) + (model.swa_qk_rope_head_dim or 0),
+        window=model.sliding_window_size,
+        context=model.context_len,
     )
 
 

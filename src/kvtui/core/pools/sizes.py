@@ -78,7 +78,7 @@ def table_columns(r: Resolution, g: Geometry) -> int:
     page = g.page_size * g.dcp
     if r.speculative_algorithm is not None and (page > 1 or r.speculative_algorithm == "UNO"):
         extra = max(extra, 2 * alloc_len_per_decode(r, g) + page - 1)
-    return int(g.model.context_len) + extra
+    return g.context + extra
 
 
 def request_rows(r: Resolution, requests: int) -> int:
@@ -125,13 +125,12 @@ def request_capped(r: Resolution, g: Geometry) -> bool:
         return False
     if r.disaggregation_mode != "decode" and whole(r.chunked_prefill_size) <= 0:
         return False
-    return g.model.sliding_window_size is not None and g.full_layers > 0
+    return g.window is not None and g.full_layers > 0
 
 
 def window_floor(g: Geometry) -> int | None:
     """Sliding tokens that admission of one request needs to exceed (pool_configurator.py:201)."""
-    window = g.model.sliding_window_size
-    return None if window is None else int(window) + g.page_size
+    return None if g.window is None else g.window + g.page_size
 
 
 def _window_sizes(r: Resolution, g: Geometry, tokens: float) -> Sizes:
@@ -188,7 +187,7 @@ def from_tokens(r: Resolution, g: Geometry, tokens: int) -> Sizes:
     if not g.hybrid_swa:
         return Sizes(aligned(tokens, g.page_size))
     if request_capped(r, g):
-        cap = swa_request_cap(r, g, int(g.model.sliding_window_size))
+        cap = swa_request_cap(r, g, g.window or 0)
         swa = min(-(-cap // g.page_size) * g.page_size, tokens)
         full = aligned(tokens, g.page_size)
         return _unified(g, window_cell(r, g), Sizes(full, full, swa))
@@ -204,7 +203,7 @@ def from_budget(r: Resolution, g: Geometry, budget: int) -> Sizes:
     if not g.hybrid_swa:
         cell = default_cell(r, g)
         if not cell:
-            tokens = whole(r.max_total_tokens) or int(g.model.context_len)
+            tokens = whole(r.max_total_tokens) or g.context
         else:
             tokens = max(0, budget - shard_scratch_bytes(r, g)) // cell
         return Sizes(aligned(tokens, g.page_size))
@@ -221,7 +220,7 @@ def from_budget(r: Resolution, g: Geometry, budget: int) -> Sizes:
 
 def _capped_from_budget(r: Resolution, g: Geometry, prices: WindowCell, budget: int) -> Sizes:
     page = g.page_size
-    swa = -(-swa_request_cap(r, g, int(g.model.sliding_window_size)) // page) * page
+    swa = -(-swa_request_cap(r, g, g.window or 0) // page) * page
     fixed = swa * prices.swa_bytes
     full = aligned((budget - fixed) // (prices.full_bytes + prices.fixed), page)
     if full <= 0:
@@ -240,7 +239,7 @@ def shard_scratch_bytes(r: Resolution, g: Geometry) -> int:
     from kvtui.core.pools.sparse import index_token_bytes, latent_dim
 
     page, granule = g.page_size, g.shard_size * g.page_size
-    prefix = PREFIX_CONTEXTS * (-(-int(g.model.context_len) // granule) * granule)
+    prefix = PREFIX_CONTEXTS * (-(-g.context // granule) * granule)
     rows = prefix + -(-whole(r.chunked_prefill_size) // page) * page + page
     if g.mla:
         row = latent_dim(r, g) * g.item_bytes + (index_token_bytes(g) if g.dsa else 0)

@@ -40,10 +40,9 @@ def raw_latent_rows(r: Resolution) -> bool:
 
 def latent_dim(r: Resolution, g: Geometry) -> int:
     """Stored items of one latent row (kv_cache_configurator.py:3397)."""
-    rank, rope = int(g.model.kv_lora_rank), int(g.model.qk_rope_head_dim)
     if not g.dsa or g.kv_dtype != "float8_e4m3fn" or raw_latent_rows(r):
-        return rank + rope
-    return rank + rank // QUANT_BLOCK * 4 + rope * ROPE_BYTES
+        return g.latent
+    return g.rank + g.rank // QUANT_BLOCK * 4 + g.rope * ROPE_BYTES
 
 
 def skips_topk(config: HfConfig, layer: int) -> bool:

@@ -60,8 +60,7 @@ def full_entry(g: Geometry) -> Entry:
     model = g.model
     layers = g.full_layers if g.hybrid_swa else len(g.kv_layer_ids)
     if g.mla:
-        dim = int(model.kv_lora_rank) + int(model.qk_rope_head_dim)
-        return Entry("full", layers, (("kv_buffer", (1, dim), store_dtype(g.kv_dtype)),))
+        return Entry("full", layers, (("kv_buffer", (1, g.latent), store_dtype(g.kv_dtype)),))
     return _dense("full", g, layers, g.heads, (int(model.head_dim), int(model.v_head_dim)))
 
 
@@ -74,7 +73,9 @@ def swa_entry(g: Geometry) -> Entry:
 
 def state_entry(state: LinearState) -> Entry:
     """The recurrent side: windows, then states, each over all layers."""
-    rows = [(f"conv[{i}]", shape, state.conv_dtype) for i, shape in enumerate(state.shape.conv)]
+    rows: list[tuple[str, tuple[int, ...], str]] = [
+        (f"conv[{i}]", shape, state.conv_dtype) for i, shape in enumerate(state.shape.conv)
+    ]
     rows.append(("temporal", state.shape.temporal, state.temporal_dtype))
     return Entry("state", state.layers, tuple(rows), paged=False)
 
@@ -104,9 +105,7 @@ class Unified:
 def unified(r: Resolution, g: Geometry, sizes: Sizes) -> Unified:
     """The buffer for `sizes` (unified_memory_pool.py:1593, 2128, 2308)."""
     full = full_entry(g)
-    window = g.model.sliding_window_size
-    context = int(g.model.context_len)
-    reach = context if window is None else min(context, int(window) + g.page_size)
+    reach = g.context if g.window is None else min(g.context, g.window + g.page_size)
     entries: tuple[Entry, ...] = (full,)
     floor = 0
     total = sizes.unified_bytes
