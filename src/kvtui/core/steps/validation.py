@@ -341,10 +341,15 @@ def chunk_is_whole_pages(r: Resolution) -> Iterator[Hit]:
     Fix: round the chunk to pages (times the attention-DP groups), or choose smaller pages.
     """
     chunk, page = whole(r.chunked_prefill_size), whole(r.page_size, 1)
-    if chunk <= 0 or page <= 0 or r.disaggregation_mode == "decode" or chunk % page == 0:
+    if chunk <= 0 or r.disaggregation_mode == "decode":
+        return
+    if page == 0:
+        yield hit("pages of 0 tokens", drop("page_size"), option="page_size")
+        return
+    if chunk % page == 0:
         return
     groups = max(1, whole(r.attn_dp_size, 1))
-    size = max(1, chunk // page) * page * groups
+    size = max(1, chunk // abs(page)) * abs(page) * groups
     fixes = [set_to(f"prefill in chunks of {size} tokens", chunked_prefill_size=size)]
     if r.chose("page_size"):
         fixes.append(drop("page_size"))
