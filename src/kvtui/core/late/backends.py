@@ -141,5 +141,6 @@ def keep_kv_wide(r: Resolution) -> Fix:
 
 
 def sm_names(majors: tuple[int, ...]) -> str:
-    """`(9, 10)` as `SM90 or SM100`."""
-    return " or ".join(f"SM{major}x" for major in majors)
+    """`(8, 9, 10)` as `SM8x, SM9x or SM10x`."""
+    *first, last = (f"SM{major}x" for major in majors)
+    return f"{', '.join(first)} or {last}" if first else last

@@ -81,13 +81,15 @@ def backend_has_kernels_for_gpu(r: Resolution) -> Iterator[Hit]:
     Fix: leave the choice to the engine, or use triton.
     """
     for phase, backend, majors in lacking(r):
-        if backend != "fa3":
-            mla = " with this MLA model" if phase != DRAFT and uses_mla(r) else ""
-            yield hit(
-                f"{backend} kernels{mla} exist for {sm_names(majors)}; "
-                f"{r.platform.gpu.name} is SM{r.platform.sm}",
-                instead_of(r, backend, phase),
-            )
+        if backend == "fa3":
+            continue
+        mla = " with this MLA model" if phase != DRAFT and uses_mla(r) else ""
+        only = backend_table().backends[backend].model is not None
+        yield hit(
+            f"{backend} kernels{mla} exist for {sm_names(majors)}; "
+            f"{r.platform.gpu.name} is SM{r.platform.sm}",
+            *(() if only else (instead_of(r, backend, phase),)),
+        )
 
 
 @rule(

@@ -57,7 +57,7 @@ def dsa_kernels_for_gpu(r: Resolution) -> Iterator[Hit]:
         kernel = getattr(r, option)
         majors = backend_table().dsa.get(str(kernel), ())
         if majors and r.platform.device_capability[0] not in majors:
-            tilelang = set_to("use tilelang", **{option: "tilelang"})
+            tilelang = set_to("use tilelang", **{name: "tilelang" for _, name in DSA_OPTIONS})
             yield hit(
                 f"{kernel} ({phase}) is built for {sm_names(majors)}; "
                 f"{r.platform.gpu.name} is SM{r.platform.sm}",
