@@ -94,6 +94,11 @@ def used_backends(r: Resolution) -> Iterator[tuple[str, str]]:
         yield DRAFT, draft
 
 
+def running_vendor(r: Resolution) -> str:
+    """Whose kernels the server runs: the GPU's vendor, or cpu where that device is chosen."""
+    return "cpu" if r.device == "cpu" else r.platform.gpu.vendor
+
+
 def refused_earlier(r: Resolution) -> bool:
     """True where argument resolution stops over a backend that the GPU lacks."""
     return any(finding.rule in REFUSED_EARLIER for finding in r.findings)
@@ -101,7 +106,7 @@ def refused_earlier(r: Resolution) -> bool:
 
 def lacking(r: Resolution) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """(phase, backend, majors it is built for) for each NVIDIA backend that the GPU lacks."""
-    if not r.platform.is_cuda or refused_earlier(r):
+    if running_vendor(r) != "nvidia" or refused_earlier(r):
         return
     major = r.platform.device_capability[0]
     seen: set[str] = set()

@@ -15,6 +15,7 @@ from kvtui.core.late.backends import (
     backend_table,
     instead_of,
     lacking,
+    running_vendor,
     sm_names,
     used_backends,
 )
@@ -109,7 +110,7 @@ def backend_is_of_this_vendor(r: Resolution) -> Iterator[Hit]:
     """
     for backend, phase in {b: phase for phase, b in used_backends(r)}.items():
         needs = backend_table().backends.get(backend)
-        if needs is not None and needs.vendor not in (None, r.platform.gpu.vendor):
+        if needs is not None and needs.vendor not in (None, running_vendor(r)):
             where = VENDOR_NAMES.get(str(needs.vendor), str(needs.vendor))
             yield hit(
                 f"{backend} runs on {where}, not on {r.platform.gpu.name}",
@@ -210,7 +211,7 @@ def backend_needs_a_package(r: Resolution) -> Iterator[Hit]:
     """
     for backend in dict.fromkeys(r.backends):
         needs = backend_table().backends.get(str(backend))
-        if needs is not None and needs.package and needs.vendor == r.platform.gpu.vendor:
+        if needs is not None and needs.package and needs.vendor == running_vendor(r):
             yield hit(
                 f"{backend} needs the Python package {needs.package}, which SGLang doesn't bring",
                 instead_of(r, str(backend)),
