@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from textual import work
 from textual.app import App
-from textual.reactive import reactive
+from textual.reactive import var
 
 from kvtui.core.draft import Draft
 from kvtui.core.evaluate import Report, evaluate
@@ -31,8 +31,8 @@ KEEP_AFTER = 1.0
 class SessionApp(App[None]):
     """Holds the session; every screen shows its report and edits through it."""
 
-    report: reactive[Report] = reactive(None, always_update=True, init=False)  # type: ignore[arg-type]
-    activity: reactive[Activity] = reactive(Activity(), init=False)
+    report: var[Report] = var(None, always_update=True, init=False)  # type: ignore[arg-type]
+    activity: var[Activity] = var(Activity(), init=False)
 
     def __init__(
         self,

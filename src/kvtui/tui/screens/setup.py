@@ -179,7 +179,8 @@ class SetupScreen(Screen[None]):
         rows = rows_of(self.kv.report, self.opened, self.only, self.kv.glyphs)
         pane = self.query_one("#steps-pane")
         title = {"": "Set-up", "changed": "Set-up: only changed", "problems": "Set-up: problems"}
-        pane.border_title = title[self.only]
+        if pane.border_title != title[self.only]:
+            pane.border_title = title[self.only]
         self.steps.empty = {"changed": "nothing is set yet", "problems": "no problems"}.get(
             self.only, ""
         )
@@ -188,12 +189,10 @@ class SetupScreen(Screen[None]):
     def _show_editor(self) -> None:
         row = self.steps.current
         key = row.key if row else STEP + self.opened
-        pane = self.query_one("#editor-pane")
         report, g = self.kv.report, self.kv.glyphs
         if key.startswith((STEP, MORE)) or key in PICKED_ELSEWHERE:
             step = step_of(key) if key in PICKED_ELSEWHERE else key.split(":", 1)[1]
             head, text = step_page(step, report, g)
-            pane.border_title = ""
             self.editor.show_text(key, head, text)
             return
         typed = takes_text(key) or key.startswith("env:")

@@ -35,8 +35,8 @@ def columns(width: int) -> Sequence[int]:
     if room < 60:
         name = max(16, room - 13)
         return (sign, name, room - name, 0)
-    name = min(48, max(32, room * 2 // 5))
     note = 15
+    name = min(48, room - note - 14)
     return (sign, name, room - name - note, note)
 
 
@@ -209,12 +209,13 @@ def _origin(name: str, report: Report, picked: bool, unused: str | None) -> tupl
         return "set, not used", Tone.WARN
     if picked:
         return "chosen", Tone.KEY
+    if name in (GPU, GPU_COUNT):
+        return "this machine" if report.facts.gpu and report.facts.gpu.local else "", Tone.QUIET
     origin = report.plan.origins.get(name)
     if origin is not None and origin.kind == "forced":
         return "set by engine", Tone.QUIET
-    if name in (GPU, GPU_COUNT):
-        return "this machine" if report.facts.gpu and report.facts.gpu.local else "", Tone.QUIET
-    return "engine default", Tone.QUIET
+    differs = report.plan.values.get(name) != default_of(name)
+    return "engine default" if differs else "", Tone.QUIET
 
 
 def _more_row(step: SetupStep, g: Glyphs) -> Row:

@@ -17,16 +17,28 @@ from kvtui.tui.words import Tone
 
 
 class Line(Widget):
-    """Draws one content, told from outside."""
+    """Draws one content, told from outside; a new layout is asked for only by a new height."""
 
     DEFAULT_CSS = "Line { width: 1fr; height: auto; }"
 
-    content: reactive[Content] = reactive(Content(""), layout=True)
+    content: reactive[Content] = reactive(Content(""), repaint=False, always_update=True)
     auto_links = False
+
+    def watch_content(self, before: Content, now: Content) -> None:
+        """Draw what differs."""
+        if before.is_same(now):
+            return
+        width = self.content_size.width
+        same = width > 0 and _height(before, width) == _height(now, width)
+        self.refresh(layout=not same)
 
     def render(self) -> Content:
         """The content as it is."""
         return self.content
+
+
+def _height(content: Content, width: int) -> int:
+    return sum(len(line.wrap(width)) for line in content.split("\n", allow_blank=True))
 
 
 class TopLine(Widget):
@@ -90,7 +102,7 @@ class KeyBar(Widget):
         if not self.is_attached or screen is not self.screen:
             return
         shown: dict[str, tuple[str, str, str]] = {}
-        typing = hasattr(screen.focused, "check_consume_key")
+        typing = screen.focused is not None and screen.focused.check_consume_key("a", "a")
         for active in screen.active_bindings.values():
             binding: Binding = active.binding
             if typing and active.node is not screen.focused and is_printable(binding.key):

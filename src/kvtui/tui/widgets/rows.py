@@ -163,9 +163,9 @@ class RowList(ScrollView, can_focus=True):
         index = self.index_of(wanted) if wanted is not None else None
         if index is None:
             index = self._nearest(min(max(fallback, 0), len(rows) - 1), 1)
+        moved = index != self.cursor
         self.set_reactive(RowList.cursor, index)
-        self._measure()
-        self.refresh()
+        self._take_lines(moved)
         after = self.current
         if after is not None and (before is None or before.key != after.key):
             self.post_message(self.Moved(self, after))
@@ -192,6 +192,23 @@ class RowList(ScrollView, can_focus=True):
                     return i
                 i += way
         return -1
+
+    def _take_lines(self, moved: bool) -> None:
+        """Measure anew and redraw only the lines that differ."""
+        lines, cache, width = list(self._lines), dict(self._cache), self._width
+        self._measure()
+        if moved or width != self._width or len(lines) != len(self._lines):
+            self.refresh()
+            return
+        same = {
+            number
+            for number, (old, new) in enumerate(zip(lines, self._lines, strict=True))
+            if old[0] == new[0] and old[1].is_same(new[1])
+        }
+        self._cache.update({key: strip for key, strip in cache.items() if key[0] in same})
+        for number in range(len(lines)):
+            if number not in same:
+                self.refresh_lines(number)
 
     def _measure(self) -> None:
         """Break rows into lines for the present width."""
