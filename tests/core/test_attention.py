@@ -139,6 +139,7 @@ def test_blackwell_decodes_bf16_states_with_flashinfer() -> None:
         (f"{MLA} --kv-cache-dtype fp8_e4m3", "a100-80", "KV907"),
         (f"{DENSE} --attention-backend fa3 --kv-cache-dtype fp8_e4m3", "l40s", "KV908"),
         (f"{DENSE} --attention-backend fa4 --kv-cache-dtype fp8_e4m3", "h100", "KV908"),
+        (f"{DENSE} --prefill-attention-backend fa3 --kv-cache-dtype fp8_e5m2", "h100", "KV908"),
         (DENSE, "v100", "KV914"),
         (f"{HYBRID} --linear-attn-backend flashinfer", "a100-80", "KV926"),
         (f"{HYBRID} --linear-attn-backend helion", "h100", "KV926"),

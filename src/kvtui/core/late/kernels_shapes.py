@@ -75,43 +75,46 @@ def triton_reads_e4m3(r: Resolution) -> Iterator[Hit]:
         )
 
 
-def _unreadable_e4m3(r: Resolution, phase: str, backend: str) -> str | None:
-    """The GPUs on which `backend` reads E4M3, where this is none of them."""
+def _unreadable(r: Resolution, phase: str, backend: str) -> str | None:
+    """Why `backend` can't read the FP8 cache of this launch, or None."""
     major = r.platform.device_capability[0]
+    if backend == "fa3" and r.kv_cache_dtype == "fp8_e5m2" and not uses_mla(r):
+        return "fa3 reads fp8_e4m3 pages, not fp8_e5m2"
+    if not keeps_fp8_e4m3(r):
+        return None
     if backend == "fa3" and major == 8:
-        return "SM90"
-    return "SM100" if backend == "fa4" and major != 10 and phase != "prefill" else None
+        return f"fa3 reads fp8_e4m3 pages on SM90, not on SM{r.platform.sm}"
+    if backend == "fa4" and major != 10 and phase != "prefill":
+        return f"fa4 reads fp8_e4m3 pages on SM100, not on SM{r.platform.sm}"
+    return None
 
 
 @rule(
     "KV908",
     stage=Stage.SERVE,
     option="kv_cache_dtype",
-    source="sgl_kernel flash_ops; kernels/ops/attention/flash_attn/cute/interface.py:730",
+    source="layers/attention/flashattention_backend.py:1426",
     example=Example("--attention-backend fa3 --kv-cache-dtype fp8_e4m3", gpu="a100-80"),
     fragments=(
         "FlashAttention on Ampere/Ada cards only supports fp16 and bf16",
+        "FlashAttention only supports fp16, bf16, and fp8_e4m3",
         "FP8 is only supported on SM100 (compute capability 10.x)",
     ),
 )
-def flash_attention_reads_e4m3(r: Resolution) -> Iterator[Hit]:
+def flash_attention_reads_fp8(r: Resolution) -> Iterator[Hit]:
     """FlashAttention reads an fp8_e4m3 cache on SM90 (fa3) and SM100 (fa4) only.
 
-    Why: its FP8 kernels are built for these GPUs.
+    Why: its FP8 kernels are built for these GPUs and this format. The engine moves fp8_e5m2
+    to triton where fa3 is the common backend, but not where it is named for one phase.
 
-    Fix: keep KV in 16 bit, or use flashinfer.
+    Fix: keep KV in 16 bit, or use another backend.
     """
-    if not r.platform.is_cuda or not keeps_fp8_e4m3(r):
+    if not r.platform.is_cuda:
         return
     for phase, backend in used_backends(r):
-        needed = _unreadable_e4m3(r, phase, backend)
-        if needed is not None:
-            yield hit(
-                f"{backend} reads fp8_e4m3 pages on {needed}; "
-                f"{r.platform.gpu.name} is SM{r.platform.sm}",
-                keep_kv_wide(r),
-                instead_of(r, backend, phase),
-            )
+        why = _unreadable(r, phase, backend)
+        if why is not None:
+            yield hit(why, keep_kv_wide(r), instead_of(r, backend, phase))
             return
 
 
@@ -238,7 +241,7 @@ def hpc_ops_shapes(r: Resolution) -> Iterator[Hit]:
 SHAPE_KERNELS: tuple[Part, ...] = (
     gdn_hybrid_on_blackwell,
     triton_reads_e4m3,
-    flash_attention_reads_e4m3,
+    flash_attention_reads_fp8,
     fa3_value_width,
     trtllm_mha_large_pages,
     trtllm_mla_dcp_speculation,
