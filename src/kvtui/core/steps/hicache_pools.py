@@ -6,6 +6,7 @@ Mirrors `mem_cache/kv_cache_builder.py` and `mem_cache/hybrid_cache/hybrid_pool_
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvtui.core.derived import uses_mla
@@ -95,13 +96,18 @@ def retraction_backup(r: Resolution) -> str | None:
 
 
 def tree_host_pools(r: Resolution) -> tuple[HostPool, ...]:
-    """Host pools that hang on the radix tree."""
-    found = []
+    """Host pools that hang on the radix tree; asked for once resolution is over, and kept."""
+    kept: tuple[HostPool, ...] | None = r.scratch.get("tree_host_pools")
+    if kept is None:
+        kept = r.scratch["tree_host_pools"] = tuple(_tree_host_pools(r))
+    return kept
+
+
+def _tree_host_pools(r: Resolution) -> Iterator[HostPool]:
     if r.enable_hierarchical_cache and not _other_tree(r):
-        found.append(HostPool("HiCache", "enable_hierarchical_cache"))
+        yield HostPool("HiCache", "enable_hierarchical_cache")
     if retraction_backup(r) == "host_pool":
-        found.append(HostPool("retraction", "disaggregation_decode_retraction_backup"))
-    return tuple(found)
+        yield HostPool("retraction", "disaggregation_decode_retraction_backup")
 
 
 def _other_tree(r: Resolution) -> bool:
@@ -122,8 +128,11 @@ def offload_host_pool(r: Resolution) -> HostPool | None:
 
 def host_pools(r: Resolution) -> tuple[HostPool, ...]:
     """Every host pool that the launch builds for KV pages."""
+    tree = tree_host_pools(r)
+    if not r.disaggregation_decode_enable_offload_kvcache:
+        return tree
     offload = offload_host_pool(r)
-    return (*tree_host_pools(r), offload) if offload else tree_host_pools(r)
+    return (*tree, offload) if offload else tree
 
 
 def is_minimax(r: Resolution) -> bool:
