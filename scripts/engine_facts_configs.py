@@ -222,6 +222,23 @@ def nested(cls: Any) -> dict[str, str]:
     return found
 
 
+def takes_flat_text(cls: Any) -> bool:
+    """Whether the class builds its language part from keys beside it."""
+    try:
+        return bool(cls(hidden_size=1536, num_attention_heads=12).text_config.hidden_size == 1536)
+    except Exception:
+        return False
+
+
+def splits_rope(cls: Any) -> bool:
+    """Whether the class keeps one rope table for each layer type."""
+    try:
+        rope = cls(rope_scaling={"rope_type": "linear", "factor": 2.0}).rope_parameters
+        return "full_attention" in rope
+    except Exception:
+        return False
+
+
 def main() -> None:
     """Ask every class that the engine can reach, and write one table."""
     warnings.filterwarnings("ignore")
@@ -246,6 +263,10 @@ def main() -> None:
         parts = nested(cls)
         if parts:
             row["parts"] = parts
+        if "text_config" in parts and takes_flat_text(cls):
+            row["flat"] = True
+        if splits_rope(cls):
+            row["rope"] = "split"
         if "vocab_size" not in row["defaults"] and not parts and not row.get("own"):
             row = {}  # a tower or a tool that the engine never serves by itself
         types[kind] = row

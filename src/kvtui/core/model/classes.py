@@ -16,6 +16,9 @@ from kvtui.core.model.hf import SUB_CONFIGS, HfConfig
 LANGUAGE_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
 """Nested configurations that the engine reads; towers are only looked for."""
 
+TOP_ONLY = frozenset({"architectures", "model_type", "auto_map", "quantization_config"})
+"""Keys that stay with the whole where a file states its language part's keys beside it."""
+
 ROPE_WITH_ORIGIN = frozenset({"llama3", "yarn", "longrope"})
 """Rope types for which the class writes down the trained length (modeling_rope_utils.py:813)."""
 
@@ -39,6 +42,10 @@ class ConfigClass:
     parts: Mapping[str, str]
     own: bool
     """True for a class of the engine's own registry, which keeps text keys out of the top."""
+    flat: bool = False
+    """True where a file without a language part may state its keys beside it."""
+    split_rope: bool = False
+    """True where each layer type has a rope table of its own."""
 
 
 @cache
@@ -48,7 +55,12 @@ def config_classes() -> Mapping[str, ConfigClass]:
     rows = json.loads(path.read_text(encoding="utf-8"))["types"]
     return {
         kind: ConfigClass(
-            row.get("defaults", {}), row.get("alias", {}), row.get("parts", {}), "own" in row
+            row.get("defaults", {}),
+            row.get("alias", {}),
+            row.get("parts", {}),
+            "own" in row,
+            "flat" in row,
+            "rope" in row,
         )
         for kind, row in rows.items()
     }
@@ -63,15 +75,19 @@ def _named(config: HfConfig, alias: Mapping[str, str]) -> None:
             config.put(common, config.get(own))
 
 
-def _rope(config: HfConfig) -> None:
+def _rope(config: HfConfig, split: bool = False) -> None:
     """Fold both spellings of the rope table into one, with the trained length filled in."""
     stated = config.get("rope_scaling") or config.get("rope_parameters")
     if not isinstance(stated, Mapping):
         return
     rope = dict(stated)
     nested = any(isinstance(value, Mapping) for value in rope.values())
-    if not nested:
+    if split and not nested:
+        rope = {"full_attention": rope}
+    elif not nested:
         rope.setdefault("rope_type", rope.get("type", "default"))
+        if rope["rope_type"] == "mrope":
+            rope["rope_type"] = "default"
         rope.setdefault("type", rope["rope_type"])
         if rope["rope_type"] in ROPE_WITH_ORIGIN:
             outside = config.get("original_max_position_embeddings")
@@ -110,11 +126,13 @@ def instantiate(values: Mapping[str, Any], model_type: str | None) -> HfConfig:
         config.fill(key, value)
     for key, kind in found.parts.items():
         if config.get(key) is None:
-            config.put(key, _part(key, {}, kind))
+            beside = found.flat and key == "text_config"
+            own = {k: v for k, v in plain.items() if k not in TOP_ONLY} if beside else {}
+            config.put(key, _part(key, own, kind))
     config.fill("model_type", model_type)
     for fixup in FIXUPS.get(model_type or "", ()):
         fixup(config)
-    _rope(config)
+    _rope(config, found.split_rope)
     if not found.own:
         _layer_types(config)
     return config

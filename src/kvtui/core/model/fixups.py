@@ -227,6 +227,12 @@ _GEMMA4_TEXT: tuple[Fixup, ...] = (
     _last_layer_full,
 )
 
+def _sizes_of_llm(config: HfConfig) -> None:
+    llm = config.get("llm_config")
+    if isinstance(llm, HfConfig) and "hidden_size" in llm:
+        config.put("hidden_size", llm.hidden_size)
+
+
 FIXUPS: Mapping[str, tuple[Fixup, ...]] = {
     "qwen2": (_window_switch(None),),
     "qwen3": (_window_switch(None),),
@@ -267,6 +273,7 @@ FIXUPS: Mapping[str, tuple[Fixup, ...]] = {
     "glm_moe_dsa": (_rope_part_head, _glm_indexers),
     "minicpm3": (_rope_part_head,),
     "kimi_linear": (_kimi_linear,),
+    "internvl_chat": (_sizes_of_llm,),
     "kimi_k25": (_sizes_of_text,),
     "kimi_k3": (_sizes_of_text, _quant_from_text),
     "glm5_next": (_quant_from_text,),
