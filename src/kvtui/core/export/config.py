@@ -43,8 +43,8 @@ def config_yaml(job: ExportJob) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Quoted words with line breaks spelt as `$'…'` would, so that a comment can hold them."""
-    if not any(char < " " or char in "\x7f\x85\u2028\u2029" for char in text):
+    """Quoted words as one line of a comment: escaped where they hold what is not printable."""
+    if text.isprintable():
         return text
     escaped = text.encode("unicode_escape").decode("ascii")
     return f"(escaped) {escaped}"

@@ -166,12 +166,9 @@ def refuse_unknown(job: ExportJob) -> None:
         )
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
-
-
 def comment(text: str) -> str:
     """Text for one line of a comment: nothing in it can end the line."""
-    clean = _CONTROL.sub(" ", text).encode("utf-8", "replace").decode()
+    clean = "".join(char if char.isprintable() else " " for char in text)
     return clean if len(clean) <= 300 else clean[:297] + "..."
 
 

@@ -15,6 +15,11 @@ def dump(data: Any) -> str:
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
+    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = None if text.isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    Dumper.add_representer(str, represent_text)
     return yaml.dump(
         data,
         Dumper=Dumper,
