@@ -70,12 +70,10 @@ class Resolution:
         self.pool: PoolPlan | None = None
         self.env: dict[str, str] = dict(draft.env)
         self._source = ""
+        self.__dict__.update(raw)  # plain attributes: rules read thousands of them
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["values"][name]
-        except KeyError:
-            raise AttributeError(f"no option named {name}") from None
+        raise AttributeError(f"no option named {name}")
 
     def chose(self, name: str) -> bool:
         """True where the user set the option."""
@@ -87,7 +85,7 @@ class Resolution:
         for name, value in values.items():
             if name not in self.values:
                 raise AttributeError(f"no option named {name}")
-            self.values[name] = value
+            self.values[name] = self.__dict__[name] = value
             self.origins[name] = origin
 
     def default(self, why: str, /, **values: Value) -> None:
@@ -96,7 +94,7 @@ class Resolution:
         for name, value in values.items():
             if name not in self.values:
                 raise AttributeError(f"no option named {name}")
-            self.values[name] = value
+            self.values[name] = self.__dict__[name] = value
             self.origins[name] = origin
 
     def origin(self, name: str) -> Origin:
