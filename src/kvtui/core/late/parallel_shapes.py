@@ -15,13 +15,16 @@ GROUPED_INTEGER = ("awq", "awq_marlin", "gptq", "gptq_marlin")
 
 def skipped(r: Resolution) -> bool:
     """True where no model of the engine's own is built on GPUs."""
-    return (
-        is_dummy(r)
-        or r.model_impl == "transformers"
-        or not r.model.is_known
-        or str(r.device).startswith("cpu")
-        or whole(r.tp_size, 1) < 1
-    )
+    known = r.scratch.get("shapes_skipped")
+    if known is None:
+        known = r.scratch["shapes_skipped"] = (
+            is_dummy(r)
+            or r.model_impl == "transformers"
+            or not r.model.is_known
+            or str(r.device).startswith("cpu")
+            or whole(r.tp_size, 1) < 1
+        )
+    return bool(known)
 
 
 def text_number(r: Resolution, name: str) -> int:

@@ -76,6 +76,8 @@ def joining_needs(r: Resolution) -> Iterator[Hit]:
     """
     scale = r.ep_join_mode == "scale"
     offset = whole(r.ep_join_rank_offset)
+    if r.ep_join_mode is None and offset == 0:
+        return
     yield from _report(
         f"--elastic-ep-join-mode {r.ep_join_mode}",
         (
@@ -104,6 +106,8 @@ def growth_needs_elastic(r: Resolution) -> Iterator[Hit]:
 
     Fix: drop the size, or set `--elastic-ep-backend mooncake`.
     """
+    if r.max_ep_size is None and r.elastic_ep_initial_size is None:
+        return
     yield from _report(
         "elastic expert parallelism",
         (
