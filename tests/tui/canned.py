@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -223,7 +223,7 @@ class FakeProber:
             raise ProbeError(f"{path}: not a folder, not in the local hub cache")
         return CHECKPOINTS[path]
 
-    async def pool(self, report: Report) -> AsyncIterator[PoolEvent]:
+    async def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Five steps and a result."""
         try:
             for number, text in enumerate(

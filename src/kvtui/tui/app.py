@@ -11,13 +11,26 @@ from textual.screen import Screen
 
 from kvtui.core.command import argv_of, quote
 from kvtui.core.draft import Draft
-from kvtui.core.evaluate import evaluate
 from kvtui.core.facts import Facts
 from kvtui.core.findings import Change, Finding
 from kvtui.tui.checks import CheckingApp
 from kvtui.tui.prober import Prober
 from kvtui.tui.session import GPU, GPU_COUNT, Judge, change_draft
 from kvtui.tui.settings import RecentPreset, Settings
+
+
+def home_screen() -> Screen[None]:
+    """The welcome, imported when it is first shown."""
+    from kvtui.tui.screens.home import HomeScreen
+
+    return HomeScreen()
+
+
+def setup_screen() -> Screen[None]:
+    """The set-up, imported when it is first shown."""
+    from kvtui.tui.screens.setup import SetupScreen
+
+    return SetupScreen()
 
 
 class KvtuiApp(CheckingApp):
@@ -33,32 +46,28 @@ class KvtuiApp(CheckingApp):
         Binding("question_mark,f1", "help", "help", key_display="?", id="help"),
     ]
 
-    def get_default_screen(self) -> Screen[None]:
-        """The set-up where there is something to set up, else the welcome."""
-        return self._setup_screen() if self.session.draft.options else self._home_screen()
+    MODES = {"home": home_screen, "setup": setup_screen}
 
-    @staticmethod
-    def _setup_screen() -> Screen[None]:
-        from kvtui.tui.screens.setup import SetupScreen
-
-        return SetupScreen()
-
-    @staticmethod
-    def _home_screen() -> Screen[None]:
-        from kvtui.tui.screens.home import HomeScreen
-
-        return HomeScreen()
-
-    @property
-    def _base_name(self) -> str:
-        return type(self.screen_stack[0]).__name__
+    def __init__(
+        self,
+        draft: Draft,
+        facts: Facts,
+        prober: Prober | None = None,
+        *,
+        settings: Settings | None = None,
+        judge: Judge | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        # Textual reads the mode to start in from the instance.
+        self.DEFAULT_MODE = "setup" if draft.options else "home"  # type: ignore[misc]
+        super().__init__(draft, facts, prober, settings=settings, judge=judge, clock=clock)
 
     def start_with(self, draft: Draft) -> None:
         """Open a draft in the set-up, from wherever we are."""
         self.open_draft(draft)
-        if self._base_name != "SetupScreen":
-            self.switch_screen(self._setup_screen())
-            if self.report.facts.gpu is None and draft.gpu is None:
+        if self.current_mode != "setup":
+            self.switch_mode("setup")
+            if self.session.facts.gpu is None and draft.gpu is None:
                 self.call_after_refresh(self.action_pick_gpu)
 
     def start_with_changes(self, changes: Iterable[Change]) -> None:
@@ -67,12 +76,12 @@ class KvtuiApp(CheckingApp):
 
     def action_new(self) -> None:
         """Back to the welcome; the present draft stays for `continue`."""
-        if self._base_name == "HomeScreen":
+        if self.current_mode == "home":
             return
         self.kept = (self.session.draft, 0.0)
         self.session.replace(Draft())
-        self.report = self.session.report
-        self.switch_screen(self._home_screen())
+        self.revision += 1
+        self.switch_mode("home")
 
     def action_pick_model(self) -> None:
         """Choose the model."""
@@ -232,7 +241,7 @@ def make_app(
     prober: Prober | None = None,
     *,
     settings: Settings | None = None,
-    judge: Judge = evaluate,
+    judge: Judge | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> KvtuiApp:
     """The one factory that the command line, the tests and the pictures use."""

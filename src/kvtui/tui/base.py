@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import App
 from textual.reactive import var
 
 from kvtui.core.draft import Draft
-from kvtui.core.evaluate import Report, evaluate
 from kvtui.core.facts import Facts
 from kvtui.core.findings import Change, Finding, Fix
+from kvtui.core.options import NEWEST
 from kvtui.errors import InputError
 from kvtui.tui.glyphs import choose_glyphs
 from kvtui.tui.layers import Activity
@@ -24,6 +25,9 @@ from kvtui.tui.session import MODEL_OPTIONS, Judge, Session, World, change_draft
 from kvtui.tui.settings import Settings
 from kvtui.tui.theme import THEMES, extra_variables
 
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
+
 KEEP_AFTER = 1.0
 """Seconds after the last edit before the draft is written for the next start."""
 
@@ -31,7 +35,8 @@ KEEP_AFTER = 1.0
 class SessionApp(App[None]):
     """Holds the session; every screen shows its report and edits through it."""
 
-    report: var[Report] = var(None, always_update=True, init=False)  # type: ignore[arg-type]
+    revision: var[int] = var(0, init=False)
+    """Counts the reports; screens watch it and then look at `report`."""
     activity: var[Activity] = var(Activity(), init=False)
 
     def __init__(
@@ -41,7 +46,7 @@ class SessionApp(App[None]):
         prober: Prober | None = None,
         *,
         settings: Settings | None = None,
-        judge: Judge = evaluate,
+        judge: Judge | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings or Settings()
@@ -52,7 +57,6 @@ class SessionApp(App[None]):
         self.kept = self.settings.kept_draft()
         self.local_models: tuple[LocalModel, ...] | None = None
         super().__init__()
-        self.set_reactive(SessionApp.report, self.session.report)
         for theme in THEMES:
             self.register_theme(theme)
         if self.settings.theme in self.available_themes:
@@ -63,6 +67,11 @@ class SessionApp(App[None]):
             self._filters.append(PlainFilter())
         if self.settings.keymap:
             self.set_keymap(dict(self.settings.keymap))
+
+    @property
+    def report(self) -> Report:
+        """What is known of the launch at hand."""
+        return self.session.report
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables, for whatever theme is on."""
@@ -87,8 +96,8 @@ class SessionApp(App[None]):
             self.publish()
 
     def publish(self) -> None:
-        """Let every screen see the session's report, and keep the draft for a next start."""
-        self.report = self.session.report
+        """Let every screen see the new report, and keep the draft for a next start."""
+        self.revision += 1
         self.keep_draft(self.session.draft)
 
     @work(exclusive=True, group="keep", exit_on_error=False)
@@ -116,8 +125,7 @@ class SessionApp(App[None]):
                 self.session.world = self.session.world.without_checkpoint(path, one_line(error))
             else:
                 self.session.world = self.session.world.with_checkpoint(path, found)
-        if not self.session.replace(draft):
-            self.session.saw(self.session.world)
+        self.session.replace(draft)
         self.publish()
 
     @work(exclusive=True, group="machine", exit_on_error=False)
@@ -129,8 +137,8 @@ class SessionApp(App[None]):
             machine = Machine(missing={"gpu": one_line(error)})
         merged = merge_machine(self.session.world.machine, machine)
         if merged != self.session.world.machine:
-            self.session.saw(replace(self.session.world, machine=merged))
-            self.report = self.session.report
+            self.session.world = replace(self.session.world, machine=merged)
+            self.revision += 1
 
     @work(exclusive=True, group="local-models", exit_on_error=False)
     async def probe_models(self) -> None:
@@ -148,7 +156,7 @@ class SessionApp(App[None]):
         """What judges the launch, for the top line."""
         machine = self.session.world.machine
         engine = f"SGLang {machine.engine}" if machine.engine else "no SGLang asked"
-        return f"rules {self.session.report.engine_version} {self.glyphs.dot} {engine}"
+        return f"rules {NEWEST} {self.glyphs.dot} {engine}"
 
     def action_undo(self) -> None:
         """Take the latest edit back."""

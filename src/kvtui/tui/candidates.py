@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Change, Finding, Outcome, Severity, Value
 from kvtui.core.gpus import gpus
 from kvtui.core.options import Option, catalogue
@@ -16,6 +15,9 @@ from kvtui.core.values import JSON_TYPES, READERS
 from kvtui.errors import InputError
 from kvtui.tui.session import GPU, GPU_COUNT, chosen
 from kvtui.tui.words import value_text
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 SUGGESTED: Mapping[str, tuple[Value, ...]] = MappingProxyType({
     "page_size": (1, 16, 32, 64, 128, 256),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvtui.core.evaluate import Report
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from textual import work
 
-from kvtui.core.evaluate import Report
 from kvtui.core.facts import PoolFact
 from kvtui.tui.base import SessionApp, one_line
 from kvtui.tui.prober import PoolStep
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 class CheckingApp(SessionApp):
@@ -50,11 +53,11 @@ class CheckingApp(SessionApp):
             self.activity = replace(self.activity, pool_running=False, pool_step=None)
 
     def _pool_done(self, fact: PoolFact) -> None:
-        self.session.saw(replace(self.session.world, pool=fact))
+        self.session.world = replace(self.session.world, pool=fact)
         self.activity = replace(
             self.activity, pool_running=False, pool_step=None, pool_at=self.now()
         )
-        self.report = self.session.report
+        self.revision += 1
 
     def action_engine(self) -> None:
         """Ask an SGLang about the present launch, or cancel the question that is open."""
@@ -77,6 +80,6 @@ class CheckingApp(SessionApp):
                 engine_for=report.key,
             )  # fmt: skip
             return
-        self.session.saw(replace(self.session.world, engine=fact))
+        self.session.world = replace(self.session.world, engine=fact)
         self.activity = replace(self.activity, engine_running=False, engine_at=self.now())
-        self.report = self.session.report
+        self.revision += 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kvtui.core.evaluate import Report
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvtui.core.draft import Draft
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding, Fix
 from kvtui.tui.session import change_draft
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 MAX_FIXES = 40
 """A launch with more errors than that is better begun anew."""

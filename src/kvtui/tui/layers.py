@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Outcome, Severity
 from kvtui.tui.prober import PoolStep
 from kvtui.tui.words import age_text, plural
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 class Standing(StrEnum):

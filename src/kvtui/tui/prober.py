@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kvtui.core.evaluate import Report
 from kvtui.core.facts import Checkpoint, EngineFact, GpuFacts, HostFacts, PoolFact
 from kvtui.errors import InputError
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 def _nothing() -> Mapping[str, str]:
@@ -80,7 +82,7 @@ class Prober(Protocol):
         """The configuration of the model that `path` names (folder, config.json or hub id)."""
         ...
 
-    def pool(self, report: Report) -> AsyncIterator[PoolEvent]:
+    def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Build the report's pool for real; the last event is the fact, tagged `report.key`."""
         ...
 
@@ -105,7 +107,7 @@ class NoProber:
         """Always refuses."""
         raise ProbeError(f"{path}: no way to read models is at hand")
 
-    async def pool(self, report: Report) -> AsyncIterator[PoolEvent]:
+    async def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Always refuses."""
         raise ProbeError("pool check: no torch worker is at hand")
         yield  # makes this a generator

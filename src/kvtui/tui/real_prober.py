@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kvtui.core.evaluate import Report
 from kvtui.core.facts import Checkpoint, EngineFact
 from kvtui.tui.prober import LocalModel, Machine, PoolEvent, ProbeError
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 class RealProber:
@@ -33,7 +36,7 @@ class RealProber:
 
         return await asyncio.to_thread(load_checkpoint, path, download=self.download)
 
-    async def pool(self, report: Report) -> AsyncIterator[PoolEvent]:
+    async def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Build the pool in a child process."""
         raise ProbeError("the pool check is not built in yet")
         yield

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kvtui.core.draft import Draft
-from kvtui.core.evaluate import Report
 from kvtui.core.facts import Facts, MissingFact
 from kvtui.core.options import catalogue
 from kvtui.core.pipeline import PIPELINE
 from kvtui.core.resolution import Resolution, Rule
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def _watch(rule: Rule, r: _Noting) -> tuple[Term, ...]:
     notes = _Notes()
     raw = r.raw
     r.notes = notes
-    r.raw = _Watched(raw, "asked: ", notes) if isinstance(raw, SimpleNamespace) else raw
+    r.raw = cast(SimpleNamespace, _Watched(raw, "asked: ", notes))
     _run(rule, r)
     r.notes, r.raw = None, raw
     return tuple(notes.terms.values())

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from kvtui.core.draft import Draft
-from kvtui.core.evaluate import Report
 from kvtui.core.facts import Checkpoint, EngineFact, Facts, PoolFact
 from kvtui.core.findings import Change
 from kvtui.core.gpus import find_gpu
 from kvtui.tui.prober import Machine
 
-Judge = Callable[[Draft, Facts], Report]
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
+
+Judge = Callable[[Draft, Facts], "Report"]
 
 GPU = "@gpu"
 GPU_COUNT = "@gpu_count"
@@ -119,23 +122,52 @@ def changed_options(before: Draft, after: Draft) -> frozenset[str]:
 class Session:
     """The one place that holds the draft and what follows from it.
 
-    A change is a new draft; undo is the list of the earlier ones. `judge` is called once per
-    change and never outside this class, except for what-if questions through `try_out`.
+    A change is a new draft; undo is the list of the earlier ones. A draft is judged when its
+    report is first asked for, so that a screen without verdict does not wait for the rules.
     """
 
-    def __init__(self, draft: Draft, world: World, judge: Judge) -> None:
-        self.world = world
-        self.judge = judge
-        self.opened = draft
-        """The draft as it was opened or last saved: what "changed" is measured against."""
+    def __init__(self, draft: Draft, world: World, judge: Judge | None = None) -> None:
+        self.draft = draft
+        """The launch as chosen now."""
+        self._world = world
+        self._judge = judge
         self._past: list[Draft] = []
         self._future: list[Draft] = []
-        self.report = judge(draft, world.facts(draft))
+        self._report: Report | None = None
 
     @property
-    def draft(self) -> Draft:
-        """The launch as chosen now."""
-        return self.report.draft
+    def report(self) -> Report:
+        """What is known of the present draft in the present world."""
+        if self._report is None:
+            self._report = self.judge(self.draft)
+        return self._report
+
+    @property
+    def facts(self) -> Facts:
+        """The facts that the present draft is judged by."""
+        return self.world.facts(self.draft)
+
+    @property
+    def world(self) -> World:
+        """What was found so far; a new one makes the report anew."""
+        return self._world
+
+    @world.setter
+    def world(self, world: World) -> None:
+        self._world = world
+        self._report = None
+
+    def judge(self, draft: Draft) -> Report:
+        """Judge any draft in the present world; nothing is kept."""
+        if self._judge is None:
+            from kvtui.core.evaluate import evaluate
+
+            self._judge = evaluate
+        return self._judge(draft, self.world.facts(draft))
+
+    def _put(self, draft: Draft) -> None:
+        self.draft = draft
+        self._report = None
 
     @property
     def last_changed(self) -> frozenset[str]:
@@ -153,7 +185,7 @@ class Session:
         return bool(self._future)
 
     def change(self, changes: Iterable[Change]) -> bool:
-        """Edit the draft and judge it anew; False where nothing differs."""
+        """Edit the draft; False where nothing differs."""
         return self.replace(change_draft(self.draft, changes))
 
     def replace(self, draft: Draft) -> bool:
@@ -162,7 +194,7 @@ class Session:
             return False
         self._past.append(self.draft)
         self._future.clear()
-        self._judge(draft)
+        self._put(draft)
         return True
 
     def undo(self) -> bool:
@@ -170,7 +202,7 @@ class Session:
         if not self._past:
             return False
         self._future.append(self.draft)
-        self._judge(self._past.pop())
+        self._put(self._past.pop())
         return True
 
     def redo(self) -> bool:
@@ -178,18 +210,9 @@ class Session:
         if not self._future:
             return False
         self._past.append(self.draft)
-        self._judge(self._future.pop())
+        self._put(self._future.pop())
         return True
-
-    def saw(self, world: World) -> None:
-        """Judge the same draft in a world of which more is known."""
-        self.world = world
-        self._judge(self.draft)
 
     def try_out(self, changes: Iterable[Change]) -> Report:
         """What the report would be after an edit; nothing is kept."""
-        draft = change_draft(self.draft, changes)
-        return self.judge(draft, self.world.facts(draft))
-
-    def _judge(self, draft: Draft) -> None:
-        self.report = self.judge(draft, self.world.facts(draft))
+        return self.judge(change_draft(self.draft, changes))

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from kvtui.core.evaluate import Report
 from kvtui.core.options import catalogue
 from kvtui.tui.session import GPU, GPU_COUNT
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from kvtui.core.command import command_parts, quote
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding, Outcome, Severity
 from kvtui.core.options import catalogue
 from kvtui.tui.capacity import Picture, picture
@@ -24,6 +24,9 @@ from kvtui.tui.words import (
     gpu_text,
     plural,
 )
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 STANDING_TONE = {
     Standing.PASSED: Tone.GOOD,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.content import Content
 
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding, Fix
 from kvtui.tui.fixing import Chain, fix_all
 from kvtui.tui.screens.sheet import Sheet
@@ -22,6 +23,9 @@ from kvtui.tui.view import (
 from kvtui.tui.widgets.lines import Line
 from kvtui.tui.widgets.rows import Row, RowList, one_column
 from kvtui.tui.words import Tone, change_text, plural
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 ALL = "all"
 
@@ -55,7 +59,7 @@ class FixSheet(Sheet[None]):
         """Follow the report, since each fix changes what is left."""
         self._fixes: dict[str, tuple[Finding, Fix]] = {}
         self._chain: Chain | None = None
-        self.watch(self.app, "report", self._fill, init=False)
+        self.watch(self.app, "revision", self._fill, init=False)
         self._fill()
         self.query_one(RowList).focus()
 
@@ -63,7 +67,7 @@ class FixSheet(Sheet[None]):
         kv = self.kv
         self._fixes.clear()
         rows: list[Row] = []
-        self._chain = fix_all(kv.report, self._judge) if kv.report.errors else None
+        self._chain = fix_all(kv.report, kv.session.judge) if kv.report.errors else None
         if self._chain and len(self._chain.fixes) > 1:
             count = plural(len(self._chain.fixes), "change")
             rows.append(
@@ -85,10 +89,6 @@ class FixSheet(Sheet[None]):
                                 layout=one_column))  # fmt: skip
         self.query_one("#fix-rows", RowList).show(rows)
         self._show_about()
-
-    def _judge(self, draft: object) -> Report:
-        session = self.kv.session
-        return session.judge(draft, session.world.facts(draft))  # type: ignore[arg-type]
 
     @on(RowList.Moved)
     def _moved(self) -> None:

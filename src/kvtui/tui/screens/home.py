@@ -77,7 +77,7 @@ class HomeScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Follow what is found."""
-        self.watch(self.app, "report", self.show_all, init=False)
+        self.watch(self.app, "revision", self.show_all, init=False)
         self.show_all()
         self.query_one(RowList).focus()
 
@@ -90,9 +90,11 @@ class HomeScreen(Screen[None]):
         g = self.kv.glyphs
         draft = self.kv.session.draft
         self.query_one("#home-machine", Line).content = machine_lines(
-            self.kv.session.world.machine, draft, self.kv.report.facts.gpu is not None, g
+            self.kv.session.world.machine, draft, self.kv.session.facts.gpu is not None, g
         )
-        self.query_one(RowList).show(self._rows())
+        listed = self.query_one(RowList)
+        at_top = all(not row.enabled for row in listed.rows[: listed.cursor])
+        listed.show(self._rows(), keep=not at_top)
 
     def _rows(self) -> list[Row]:
         found: list[Row] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.content import Content
 
-from kvtui.core.evaluate import Report
 from kvtui.core.facts import Checkpoint, GpuFacts
 from kvtui.tui.candidates import kind_of
 from kvtui.tui.glyphs import Glyphs
@@ -12,6 +13,9 @@ from kvtui.tui.session import chosen
 from kvtui.tui.steps import STEP_BY_KEY, not_used, step_of
 from kvtui.tui.view import finding_head
 from kvtui.tui.words import Tone, flag_of, gib_text, memory_text, value_text
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 STEP_TEXT = {
     "model": "Which checkpoint the server loads. Its config.json decides the attention kind, the "

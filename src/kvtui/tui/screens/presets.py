@@ -154,6 +154,5 @@ class SaveSheet(Sheet[None]):
             self.kv.say(f"{self.path}: {(error.strerror or str(error)).lower()}", bad=True)
             return
         self.kv.settings.remember(str(self.path))
-        self.kv.session.opened = self.kv.session.draft
         self.kv.say(f"saved as {self.path.name}")
         self.dismiss(None)

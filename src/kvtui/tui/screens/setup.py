@@ -114,7 +114,7 @@ class SetupScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Follow the app's report and activity."""
-        self.watch(self.app, "report", self._report_changed, init=False)
+        self.watch(self.app, "revision", self._report_changed, init=False)
         self.watch(self.app, "activity", self._activity_changed, init=False)
         self.steps.focus()
         self._show_all()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding, Severity, Value
 from kvtui.tui.candidates import default_of
 from kvtui.tui.glyphs import Glyphs
@@ -22,6 +22,9 @@ from kvtui.tui.words import (
     plural,
     value_text,
 )
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 STEP = "step:"
 MORE = "more:"

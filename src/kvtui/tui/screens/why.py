@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding
 from kvtui.tui.layers import STOPS_AT
 from kvtui.tui.reasons import Term, source_of, terms_of
@@ -18,6 +18,9 @@ from kvtui.tui.screens.sheet import Sheet
 from kvtui.tui.view import finding_head
 from kvtui.tui.widgets.lines import Line
 from kvtui.tui.words import Tone, change_text, flag_of, value_text
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 
 class WhySheet(Sheet[str | None]):

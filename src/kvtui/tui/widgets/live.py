@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding
 from kvtui.tui.glyphs import Glyphs
 from kvtui.tui.layers import Activity
@@ -25,6 +25,9 @@ from kvtui.tui.view import (
 from kvtui.tui.widgets.lines import Line
 from kvtui.tui.widgets.rows import Row, RowList
 from kvtui.tui.words import Tone
+
+if TYPE_CHECKING:
+    from kvtui.core.evaluate import Report
 
 ROOMY = 44
 """Lines from which the pool's buffers are listed too."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from textual import events
 from textual.binding import Binding
 from textual.content import Content, Span
+from textual.css.styles import RulesMap
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -274,7 +276,7 @@ class RowList(ScrollView, can_focus=True):
     def _draw(self, content: Content, part: str) -> Strip:
         width = self.scrollable_content_region.width
         style: Style = self.get_visual_style(part)
-        options = RenderOptions(self._get_style, self.styles)
+        options = RenderOptions(self._get_style, cast(RulesMap, self.styles))
         strips = content.render_strips(width, 1, style, options)
         strip = strips[0] if strips else Strip.blank(width, style.rich_style)
         return strip.adjust_cell_length(width, style.rich_style)
