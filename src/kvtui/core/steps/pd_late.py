@@ -9,6 +9,7 @@ from functools import lru_cache
 from kvtui.core.derived import uses_mla
 from kvtui.core.findings import Fix, Severity, Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
+from kvtui.core.steps.hicache_pools import retraction_backup
 from kvtui.core.steps.kv_cache_common import above_one, number
 
 DECODE = "disaggregation/decode.py"
@@ -16,6 +17,9 @@ COMMON = "disaggregation/common/conn.py"
 STAGING = "SGLANG_DISAGG_STAGING_BUFFER"
 NIXL_PARAMS = "SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS"
 MLA = "deepseek-ai/DeepSeek-V3"
+BACKUP_RATIO, FULL_RATIO = 0.2, 2.0
+"""Host pool over device pool for retraction alone, and beside HiCache.
+Source: kv_cache_builder.py:152 and 226."""
 
 
 def _unset(name: str) -> Fix:
@@ -303,6 +307,35 @@ def pair_must_match(r: Resolution) -> Iterator[Hit]:
     )
 
 
+@rule(
+    "KV559",
+    stage=Stage.LOAD,
+    option="disaggregation_decode_retraction_backup",
+    source="mem_cache/kv_cache_builder.py:172",
+    severity=Severity.NOTE,
+    example=Example("--disaggregation-mode decode"),
+)
+def retraction_backup_told(r: Resolution) -> Iterator[Hit]:
+    """Where a decode server keeps requests that lose their GPU pages.
+
+    Why: the engine decides once the pool is built: a host pool for plain and sliding-window
+    pages, CPU tensors for all else and beside DCP, decode prefixes, offload or preemption.
+    Fix: --disaggregation-decode-retraction-backup cpu_tensor or host_pool.
+    """
+    if r.disaggregation_mode != "decode" or r.pool is None:
+        return
+    if r.disaggregation_decode_retraction_backup is not None:
+        return
+    if retraction_backup(r) != "host_pool":
+        yield hit("retracted requests are kept as CPU tensors, made when they are needed")
+        return
+    size = r.hicache_ratio or (FULL_RATIO if r.enable_hierarchical_cache else BACKUP_RATIO)
+    yield hit(
+        "retracted requests are kept in a host pool, at least "
+        f"{size:g} times the size of the device pool"
+    )
+
+
 PAIR_GATES: tuple[Part, ...] = (
     staging_fits,
     prefill_complete_model,
@@ -313,4 +346,5 @@ PAIR_GATES: tuple[Part, ...] = (
     hisparse_transfer,
     hisparse_nixl_same_width,
     pair_must_match,
+    retraction_backup_told,
 )

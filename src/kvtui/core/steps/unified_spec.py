@@ -62,7 +62,8 @@ def unified_spec_chain(r: Resolution) -> Iterator[Hit]:
     Fix: --speculative-eagle-topk 1.
     """
     topk = r.speculative_eagle_topk
-    if r.enable_unified_memory and topk not in (None, 1):
+    takes = r.enable_unified_memory and r.speculative_algorithm in ALGORITHMS
+    if takes and topk not in (None, 1):
         yield hit(
             f"top-k {topk} drafts a tree, whose tokens the unified pool can't move",
             set_to("draft a chain", speculative_eagle_topk=1),
