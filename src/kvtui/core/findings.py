@@ -87,3 +87,8 @@ def drop(*options: str, title: str | None = None) -> Fix:
     """A fix that takes the named options out of the launch."""
     flags = ", ".join("--" + name.replace("_", "-") for name in options)
     return Fix(title or f"drop {flags}", tuple(Change(name) for name in options))
+
+
+def unset(variable: str) -> Fix:
+    """A fix that takes an environment variable out of the launch."""
+    return Fix(f"unset {variable}", (Change(f"env:{variable}"),))

@@ -5,12 +5,15 @@ Mirrors srt/mem_cache/pool_host/base.py and mem_cache/hicache_auto_size.py (0.5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvtui.core.derived import whole
 from kvtui.core.facts import GIB, HostFacts
+from kvtui.core.pools.build import cell_bytes
+from kvtui.core.pools.geometry import Geometry, geometry_of
 from kvtui.core.pools.spec import PoolPlan, SubPool
+from kvtui.core.steps.hicache_pools import HostPool, host_pools
 
 if TYPE_CHECKING:
     from kvtui.core.resolution import Resolution
@@ -20,8 +23,11 @@ RESERVE_BYTES = 10 * GIB
 SLACK = 0.05
 """Left out of an automatic size for rounding and staging (hicache_auto_size.py:33)."""
 DEFAULT_RATIO = 2.0
-RETRACTION_RATIO = 1.0
-"""Ratio of a decode server's host pool for retraction (mem_cache/kv_cache_builder.py)."""
+BUFFER_RATIO = 1.2
+"""Ratio of a pool that only buffers pages on their way to storage."""
+RETRACTION_RATIO = 0.2
+"""Ratio of a decode server's pool that only keeps retracted requests, unless one request needs
+more (mem_cache/kv_cache_builder.py:164)."""
 OUTSIDE_SIZE = frozenset({"index"})
 """Sub-pools that a stated size does not count: their copies come on top."""
 
@@ -32,6 +38,8 @@ class HostNeed:
 
     per_rank: float
     """Bytes of one rank's host pools."""
+    sized: float
+    """The part that a stated size covers; copies of index keys and drafts come on top."""
     ranks: int
     """Ranks on one machine."""
     ratio: float
@@ -46,16 +54,6 @@ class HostNeed:
     def total(self) -> float:
         """Bytes of all ranks."""
         return self.per_rank * self.ranks
-
-
-def uses_host_pools(r: Resolution) -> bool:
-    """True where a copy of the pool is kept in host memory."""
-    decode = r.disaggregation_mode == "decode"
-    return bool(
-        r.enable_hierarchical_cache
-        or (decode and r.disaggregation_decode_enable_offload_kvcache)
-        or (decode and r.disaggregation_decode_retraction_backup == "host_pool")
-    )
 
 
 def ranks_per_host(r: Resolution) -> int:
@@ -93,28 +91,54 @@ def _pool_bytes(pool: SubPool) -> float:
     return size * pool.slots / rows if rows and pool.slots else size
 
 
+def _retraction_ratio(r: Resolution, g: Geometry, tokens: int) -> float:
+    """Room for one retracted request, two where another may arrive meanwhile."""
+    longest = -(-min(g.context, tokens) // g.page_size) * g.page_size
+    threshold = r.disaggregation_decode_host_receive_threshold
+    if isinstance(threshold, (int, float)) and threshold < 1:
+        longest *= 2
+    return max(RETRACTION_RATIO, longest / tokens) if tokens else RETRACTION_RATIO
+
+
+def _asked_ratio(r: Resolution, g: Geometry, tokens: int, pools: tuple[HostPool, ...]) -> float:
+    """Host tokens for each device token before the machine's memory has its say."""
+    stated = r.hicache_ratio
+    if isinstance(stated, (int, float)) and not isinstance(stated, bool):
+        return float(stated)
+    if r.hicache_host_memory_mode == "buffer_only":
+        return BUFFER_RATIO
+    if any(one.purpose == "retraction" for one in pools) and not r.enable_hierarchical_cache:
+        return _retraction_ratio(r, g, tokens)
+    return DEFAULT_RATIO
+
+
+def _draft_bytes(r: Resolution, g: Geometry, tokens: int) -> float:
+    """Device bytes of a draft's cache, which the host pools copy as well."""
+    if g.draft is None or g.dsv4:
+        return 0.0
+    return float(max(0.0, cell_bytes(r, g) - cell_bytes(r, replace(g, draft=None))) * tokens)
+
+
 def host_need(r: Resolution, plan: PoolPlan) -> HostNeed | None:
     """Host pools of the launch, or None without any."""
-    if not uses_host_pools(r):
+    pools = host_pools(r)
+    if not pools:
         return None
-    ranks, facts = ranks_per_host(r), r.facts.host
+    g, ranks, facts = geometry_of(r), ranks_per_host(r), r.facts.host
     allowed = allowed_bytes(facts, ranks) if facts is not None else None
-    main, index = _mirrored(plan)
-    stated, size = r.hicache_ratio, r.hicache_size
+    main, outside = _mirrored(plan)
+    outside += _draft_bytes(r, g, plan.tokens)
+    size, automatic = r.hicache_size, False
     if isinstance(size, (int, float)) and size > 0 and main:
         ratio = size * 1e9 / main
-        return HostNeed(main * ratio + index * ratio, ranks, ratio, int(plan.tokens * ratio),
-                        allowed=allowed)  # fmt: skip
-    if r.hicache_host_memory_mode == "buffer_only" and stated is None:
-        ratio = 1.2
-    elif isinstance(stated, (int, float)):
-        ratio = float(stated)
     else:
-        backup = r.disaggregation_decode_retraction_backup == "host_pool"
-        ratio = RETRACTION_RATIO if backup else DEFAULT_RATIO
-    fraction = r.hicache_host_memory_fraction
-    automatic = isinstance(fraction, (int, float)) and bool(r.enable_hierarchical_cache)
-    if automatic and allowed is not None and main + index > 0:
-        ratio = min(ratio, allowed * float(fraction) * (1 - SLACK) / (main + index))
-    return HostNeed((main + index) * ratio, ranks, ratio, int(plan.tokens * ratio), automatic,
-                    allowed)  # fmt: skip
+        ratio = _asked_ratio(r, g, plan.tokens, pools)
+        fraction = r.hicache_host_memory_fraction
+        tree = any(one.purpose != "decode offload" for one in pools)
+        automatic = tree and isinstance(fraction, (int, float))
+        if automatic and allowed is not None and main + outside > 0:
+            ratio = min(ratio, allowed * float(fraction) * (1 - SLACK) / (main + outside))
+    return HostNeed(
+        (main + outside) * ratio, main * ratio, ranks, ratio, int(plan.tokens * ratio),
+        automatic, allowed,
+    )  # fmt: skip

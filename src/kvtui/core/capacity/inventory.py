@@ -434,9 +434,5 @@ def inventory(model: ModelConfig) -> Inventory:
     text, build = model.hf_text_config, layer_builder(model)
     layers = tuple(build(text, model, i) for i in range(int(model.num_hidden_layers)))
     vision, guessed = vision_parts(model)
-    outside = _outside(text, model) + tuple(
-        Part(name, params, "vision") for name, params in vision
-    )
-    return Inventory(
-        layers, outside, layer_prefix(model), _draft(text, model, build), guessed
-    )
+    outside = _outside(text, model) + tuple(Part(name, params, "vision") for name, params in vision)
+    return Inventory(layers, outside, layer_prefix(model), _draft(text, model, build), guessed)

@@ -62,9 +62,7 @@ def pool_family(g: Geometry) -> str:
 
 def _full(g: Geometry, sizes: Sizes, class_name: str, buffers: tuple[BufferSpec, ...],
           layers: int, role: str = "full") -> SubPool:  # fmt: skip
-    return SubPool(
-        role, class_name, sizes.tokens, g.page_size, g.page_size, buffers, layers=layers
-    )
+    return SubPool(role, class_name, sizes.tokens, g.page_size, g.page_size, buffers, layers=layers)
 
 
 def _dims(g: Geometry) -> tuple[int, int]:
@@ -311,9 +309,7 @@ BUILDERS: dict[str, Builder] = {
 def _request_pool(r: Resolution, g: Geometry, sizes: Sizes) -> SubPool:
     rows = request_rows(r, sizes.requests)
     table = BufferSpec("req_to_token", "int32", (rows, table_columns(r, g)), 1, "request")
-    return SubPool(
-        "requests", request_pool_class(r, g), rows - 1, 1, 1, (table,), listed=False
-    )
+    return SubPool("requests", request_pool_class(r, g), rows - 1, 1, 1, (table,), listed=False)
 
 
 def request_pool_class(r: Resolution, g: Geometry) -> str:
@@ -336,8 +332,10 @@ def allocator_class(g: Geometry, sizes: Sizes) -> str:
         if sizes.full == 0:
             return "PureSWATokenToKVPoolAllocator"
         hisparse = g.dsv4 and g.hisparse_ratio
-        return "DeepSeekV4HiSparseTokenToKVPoolAllocator" if hisparse else (
-            "SWATokenToKVPoolAllocator"
+        return (
+            "DeepSeekV4HiSparseTokenToKVPoolAllocator"
+            if hisparse
+            else ("SWATokenToKVPoolAllocator")
         )
     if g.hisparse_ratio:
         return "HiSparseTokenToKVPoolAllocator"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvtui.core.derived import whole
-from kvtui.core.findings import Stage, drop, set_to
+from kvtui.core.findings import Stage, drop, set_to, unset
 from kvtui.core.model.linear import linear_width
 from kvtui.core.pools.build import pool_family
 from kvtui.core.pools.dsv4 import v4_shape
@@ -16,10 +16,9 @@ from kvtui.core.pools.geometry import geometry_of
 from kvtui.core.pools.layouts import MXFP8_BLOCK
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 
-V4_PAGE = 256
-DSA_PAGE = 64
-INDEX_HEAD_DIM = 128
 V4_MODEL = "deepseek-ai/DeepSeek-V4-Flash"
+SMALL = "Qwen/Qwen3-8B"
+HYBRID = "Qwen/Qwen3.5-27B"
 
 
 @rule(
@@ -48,33 +47,16 @@ def v4_needs_bytes(r: Resolution) -> Iterator[Hit]:
 
 
 @rule(
-    "KV751",
-    stage=Stage.POOL,
-    option="page_size",
-    source="mem_cache/kv_cache_configurator.py:2076",
-    fragments=("In paged swa mode, page_size must be 256",
-               "page_size must be multiple of 128 for compressed attention"),
-)  # fmt: skip
-def v4_page(r: Resolution) -> Iterator[Hit]:
-    """DeepSeek-V4 uses pages of 256 tokens.
-
-    Why: Compressed rows stand for 4 and 128 tokens, and all of V4's pools share one page of 256.
-
-    Fix: Leave --page-size out, or set it to 256.
-    """
-    g = geometry_of(r)
-    if g.dsv4 and g.page_size != V4_PAGE:
-        yield hit(
-            f"page size {g.page_size} does not fit DeepSeek-V4, whose pools share pages of 256",
-            set_to("use pages of 256 tokens", page_size=V4_PAGE),
-        )
-
-
-@rule(
     "KV752",
     stage=Stage.POOL,
     option="speculative_num_draft_tokens",
     source="model_executor/pool_configurator.py:1308",
+    example=Example(
+        "--tp-size 8 --speculative-algorithm EAGLE --speculative-num-steps 11"
+        " --speculative-eagle-topk 1 --speculative-num-draft-tokens 12",
+        V4_MODEL,
+        "h200",
+    ),
     fragments=("exceeds what the c", "compress state ring can keep resident"),
 )
 def v4_draft_ring(r: Resolution) -> Iterator[Hit]:
@@ -83,7 +65,7 @@ def v4_draft_ring(r: Resolution) -> Iterator[Hit]:
     Why: A verify step writes all its draft tokens into a ring of 16 rows per request, of which a
     window of 8 must stay, so 10 draft tokens are the most.
 
-    Fix: Lower --speculative-num-draft-tokens to 10 or less.
+    Fix: Lower --speculative-num-draft-tokens to 10 or less, and the steps with it.
     """
     g = geometry_of(r)
     if not g.dsv4 or not g.draft_tokens:
@@ -96,7 +78,11 @@ def v4_draft_ring(r: Resolution) -> Iterator[Hit]:
         yield hit(
             f"{g.draft_tokens} draft tokens exceed the {most} that DeepSeek-V4's compression"
             " state keeps",
-            set_to(f"draft {most} tokens", speculative_num_draft_tokens=most),
+            set_to(
+                f"draft {most} tokens in {most - 1} steps",
+                speculative_num_draft_tokens=most,
+                speculative_num_steps=most - 1,
+            ),
         )
 
 
@@ -120,9 +106,7 @@ def v4_state_dtype(r: Resolution) -> Iterator[Hit]:
     if value is None or not geometry_of(r).dsv4:
         return
     if value.strip().lower() not in ("float32", "fp32", "bfloat16", "bf16"):
-        yield hit(
-            f"{name}={value} is none of float32, fp32, bfloat16, bf16", drop(f"env:{name}")
-        )
+        yield hit(f"{name}={value} is none of float32, fp32, bfloat16, bf16", unset(name))
 
 
 @rule(
@@ -146,36 +130,9 @@ def v4_layout_gpu(r: Resolution) -> Iterator[Hit]:
         return
     mega = r.dsv4_attn_backend == "flashmla_mega"
     if (mode in ("v41", "v41_new") or mega) and not r.platform.is_sm100:
-        fix = drop(f"env:{name}") if mode != "v4" else drop("dsv4_attn_backend")
+        fix = unset(name) if mode != "v4" else drop("dsv4_attn_backend")
         yield hit(f"the V4.1 cache layout needs SM100 or SM103, and this GPU is SM{r.platform.sm}",
                   fix)  # fmt: skip
-
-
-@rule(
-    "KV755",
-    stage=Stage.POOL,
-    option="page_size",
-    source="mem_cache/memory_pool.py:5376",
-    fragments=("DSA requires 64-token physical pages",),
-)
-def dsa_page(r: Resolution) -> Iterator[Hit]:
-    """Sparse latent attention uses pages of 64 index keys.
-
-    Why: The index kernels read pages of 64 keys. Resolution sets the page size for DSA models
-    itself; a page that still differs stops the pool on an assertion.
-
-    Fix: Leave --page-size out, or set it to 64.
-    """
-    g = geometry_of(r)
-    if not g.dsa or g.dsv4 or not r.platform.is_cuda:
-        return
-    pooled = max(1, int(g.model.hf_config.get("index_kpool", 1)))
-    if g.page_size != DSA_PAGE * pooled:
-        yield hit(
-            f"page size {g.page_size} does not give the {DSA_PAGE} index keys a page that"
-            f" {g.model.arch} needs",
-            set_to(f"use pages of {DSA_PAGE * pooled} tokens", page_size=DSA_PAGE * pooled),
-        )
 
 
 @rule(
@@ -183,6 +140,9 @@ def dsa_page(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="kv_cache_dtype",
     source="mem_cache/memory_pool.py:3886",
+    example=Example(
+        "--kv-cache-dtype mxfp8 --json-model-override-args '{\"head_dim\": 80}'", SMALL, "b200"
+    ),
     fragments=("MXFP8 KV cache requires head_dim divisible by",
                "MXFP8 KV cache requires v_head_dim divisible by"),
 )  # fmt: skip
@@ -210,6 +170,7 @@ def mxfp8_head_dim(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="env:SGLANG_USE_HND_KVCACHE",
     source="mem_cache/memory_pool.py:3903",
+    example=Example("--kv-cache-dtype mxfp8", SMALL, "b200", {"SGLANG_USE_HND_KVCACHE": "1"}),
     fragments=("MXFP8 KV cache does not support SGLANG_USE_HND_KVCACHE",),
 )
 def mxfp8_hnd(r: Resolution) -> Iterator[Hit]:
@@ -222,7 +183,7 @@ def mxfp8_hnd(r: Resolution) -> Iterator[Hit]:
     name = "SGLANG_USE_HND_KVCACHE"
     g = geometry_of(r)
     if g.mxfp8 and r.env_flag(name) and not g.mla and not g.dsv4:
-        yield hit(f"MXFP8 can't use the head-major layout of {name}", drop(f"env:{name}"))
+        yield hit(f"MXFP8 can't use the head-major layout of {name}", unset(name))
 
 
 @rule(
@@ -230,6 +191,9 @@ def mxfp8_hnd(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="kv_cache_dtype",
     source="layers/quantization/fp4_kv_cache_quant_method.py:598",
+    example=Example(
+        "--kv-cache-dtype nvfp4 --json-model-override-args '{\"head_dim\": 96}'", SMALL, "b200"
+    ),
     fragments=("Native NVFP4 requires page_size divisible by 4",
                "Native NVFP4 requires head_dim divisible by 64"),
 )  # fmt: skip
@@ -258,6 +222,7 @@ def native_nvfp4_shape(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="tp_size",
     source="distributed/utils.py:60",
+    example=Example("--tp-size 5", HYBRID, "h100"),
     fragments=("is not divisible by",),
 )
 def state_width(r: Resolution) -> Iterator[Hit]:
@@ -285,6 +250,12 @@ def state_width(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="enable_linear_replayssm_spec",
     source="mem_cache/kv_cache_configurator.py:1712",
+    example=Example(
+        "--enable-linear-replayssm-spec --speculative-algorithm DFLASH"
+        " --speculative-draft-model-path Qwen/Qwen3-8B",
+        HYBRID,
+        "h100",
+    ),
     fragments=("--enable-linear-replayssm-spec with DSPARK/DFLASH requires a KDA model",),
 )
 def replay_needs_kda(r: Resolution) -> Iterator[Hit]:
@@ -309,12 +280,10 @@ def replay_needs_kda(r: Resolution) -> Iterator[Hit]:
 CHECKS: tuple[Part, ...] = (
     state_width,
     v4_state_dtype,
-    v4_page,
     v4_draft_ring,
     v4_layout_gpu,
     v4_needs_bytes,
     replay_needs_kda,
-    dsa_page,
     mxfp8_hnd,
     mxfp8_head_dim,
     native_nvfp4_shape,

@@ -394,5 +394,3 @@ def _low_ratio_pool(s: V4Shape, ratio: int, full: int, option: str) -> SubPool:
         "compress", "DeepSeekV4SingleKVPool", full, page, page, (latents, index), layers=layers,
         listed=False,
     )  # fmt: skip
-
-

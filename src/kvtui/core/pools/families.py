@@ -64,6 +64,11 @@ def unified_needs_hybrid(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="enable_unified_memory",
     source="mem_cache/unified_memory_pool.py:87",
+    example=Example(
+        "--enable-unified-memory --tp-size 8 --json-model-override-args '{\"head_dim\": 68}'",
+        "openai/gpt-oss-20b",
+        "h100",
+    ),
     fragments=("needs every per-rank KV row to be a multiple of",),
 )
 def unified_row_alignment(r: Resolution) -> Iterator[Hit]:
@@ -87,31 +92,6 @@ def unified_row_alignment(r: Resolution) -> Iterator[Hit]:
             " pool needs multiples of 16",
             drop("enable_unified_memory"),
         )
-
-
-@rule(
-    "KV742",
-    stage=Stage.POOL,
-    option="enable_unified_memory",
-    source="mem_cache/kv_cache_configurator.py:1484",
-    fragments=("unified memory pool does not support MLA-SWA hybrid",),
-)
-def unified_latent_window(r: Resolution) -> Iterator[Hit]:
-    """A unified pool can't hold latent rows beside sliding ones.
-
-    Why: The sliding side of a unified pool is laid out for separate K and V rows; latent (MLA)
-    rows have no layout there yet.
-
-    Fix: Drop --enable-unified-memory.
-    """
-    if r.enable_unified_memory:
-        g = geometry_of(r)
-        if g.mla and g.hybrid_swa and not g.dsv4:
-            yield hit(
-                f"{g.model.arch} keeps latent rows in a sliding-window pool, which a unified pool"
-                " has no layout for",
-                drop("enable_unified_memory"),
-            )
 
 
 def _prefill_only_family(g: Geometry) -> str | None:
@@ -157,6 +137,12 @@ def prefill_only_family(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="prefill_only_disable_kv_cache",
     source="mem_cache/kv_cache_configurator.py:817",
+    example=Example(
+        "--prefill-only-disable-kv-cache --is-embedding --chunked-prefill-size -1"
+        " --disable-radix-cache --kv-cache-dtype mxfp8",
+        "Qwen/Qwen3-8B",
+        "b200",
+    ),
     fragments=("expected NoOpMHATokenToKVPool but the runtime pool is",),
 )
 def prefill_only_pool(r: Resolution) -> Iterator[Hit]:
@@ -184,6 +170,9 @@ def prefill_only_pool(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="enable_kv_cache_sharding",
     source="mem_cache/kv_cache_configurator.py:773",
+    example=Example(
+        "--enable-kv-cache-sharding --attn-cp-size 2 --tp-size 8", "openai/gpt-oss-20b", "h100"
+    ),
     fragments=("--enable-kv-cache-sharding does not support this model family",
                "--enable-kv-cache-sharding is incompatible with"),
 )  # fmt: skip
@@ -238,6 +227,13 @@ def qsa_dtype_without_indexer(r: Resolution) -> Iterator[Hit]:
     stage=Stage.POOL,
     option="page_size",
     source="mem_cache/qsa_kv_pool.py:108",
+    example=Example(
+        "--mamba-radix-cache-strategy no_buffer --json-model-override-args"
+        ' \'{"text_config": {"indexer_n_heads": 4, "indexer_kv_heads": 1,'
+        ' "indexer_head_dim": 128, "indexer_compress_ratio": 4}}\'',
+        "Qwen/Qwen3.5-27B",
+        "h100",
+    ),
     fragments=("compressed QSA requires a paged full-KV cache",),
 )
 def qsa_page(r: Resolution) -> Iterator[Hit]:
@@ -262,7 +258,6 @@ def qsa_page(r: Resolution) -> Iterator[Hit]:
 FAMILY_RULES: tuple[Part, ...] = (
     unified_needs_hybrid,
     unified_row_alignment,
-    unified_latent_window,
     prefill_only_family,
     qsa_dtype_without_indexer,
     qsa_page,

@@ -115,9 +115,13 @@ class Geometry:
     @property
     def item_bytes(self) -> int:
         """Bytes of one stored value as the engine prices it (packed FP4 counts as one)."""
-        return 1 if self.kv_dtype == FP4 or self.kv_dtype.startswith("float8") else 2 if (
-            self.kv_dtype in ("bfloat16", "float16")
-        ) else 4
+        return (
+            1
+            if self.kv_dtype == FP4 or self.kv_dtype.startswith("float8")
+            else 2
+            if (self.kv_dtype in ("bfloat16", "float16"))
+            else 4
+        )
 
     @property
     def latent(self) -> int:
@@ -342,6 +346,4 @@ def _gather(r: Resolution, stage: int) -> Geometry:
 
 
 def _stage_state(state: LinearState, layers: int) -> LinearState:
-    return LinearState(
-        state.shape, layers, state.conv_dtype, state.temporal_dtype, state.is_kda
-    )
+    return LinearState(state.shape, layers, state.conv_dtype, state.temporal_dtype, state.is_kda)

@@ -14,9 +14,8 @@ SLIDING = frozenset({"SWAKVPool"})
 
 
 def _offloads(r: Resolution) -> bool:
-    return (
-        r.disaggregation_mode == "decode"
-        and bool(r.disaggregation_decode_enable_offload_kvcache)
+    return r.disaggregation_mode == "decode" and bool(
+        r.disaggregation_decode_enable_offload_kvcache
     )
 
 
@@ -64,6 +63,12 @@ def offload_pool_class(r: Resolution) -> Iterator[Hit]:
     stage=Stage.OFFLOAD,
     option="dcp_size",
     source="mem_cache/hybrid_cache/hybrid_pool_assembler.py:218",
+    example=Example(
+        "--disaggregation-mode decode --disaggregation-decode-enable-offload-kvcache"
+        " --hicache-storage-backend mooncake --tp-size 8 --dcp-size 2",
+        "Qwen/Qwen3-8B",
+        "h100",
+    ),
     fragments=("HiCache + DCP is only wired for the MLA host pool",),
 )
 def offload_dcp(r: Resolution) -> Iterator[Hit]:

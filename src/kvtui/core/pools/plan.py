@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kvtui.core.capacity.predict import try_predict
 from kvtui.core.derived import whole
-from kvtui.core.findings import Severity
-from kvtui.core.pools.build import build_plan, pool_family
+from kvtui.core.pools.build import build_plan
 from kvtui.core.pools.checks import CHECKS
 from kvtui.core.pools.families import BUILT_RULES, FAMILY_RULES
 from kvtui.core.pools.geometry import Geometry, checkpoint_kv_algo, geometry_of
@@ -58,10 +57,6 @@ def plan_pool(r: Resolution) -> None:
         r.doubt(NPU_FAMILIES)
         return
     g = geometry_of(r)
-    if pool_family(g) == "dsv4" and any(
-        f.option == "page_size" and f.severity is Severity.ERROR for f in r.findings
-    ):
-        return
     r.pool = build_plan(r, g, described_sizes(r, g), _notes(r, g))
 
 
