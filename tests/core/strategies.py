@@ -12,7 +12,7 @@ from kvtui.core.secrets import SECRET_OPTIONS, holds_secret, is_secret_name
 
 HOSTILE = (
     "$(touch /tmp/x)", "`id`", "'; rm -rf / #", '"; $HOME', "a\nb", "\\", "%n %% %h", "{{x}}",
-    "${X:-y}", "$$", "$(POD_IP) x", "-", "--", "-x", "--tp-size", "#c", "a b  c", "\t", "é😀", ": -",
+    "${X:-y}", "$$", "$(POD_IP) x", "-", "--", "-x", "--tp-size", "#c", "a b  c", "\t", "é😀",
     "!!python/object:os.system", "&a *a", "\x7f", "\x01", "null", "true", "1e3", "0x10", "~",
     "# kvtui", "\r\n", "]]", "\u2028x", "\x85", "'''", '"""', "|", ">", "@x", "*", "?", "\\n",
 )  # fmt: skip

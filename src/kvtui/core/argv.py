@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from kvtui.core.config_file import ConfigFileError, merge_config_file
+from kvtui.core.config_file import ConfigFileError, config_path, merge_config_file
 from kvtui.core.draft import Draft
 from kvtui.core.options import NEWEST, Catalogue, Option, catalogue
 from kvtui.core.values import is_flag_like
@@ -93,9 +93,12 @@ def parse(words: Sequence[str], version: str = NEWEST, read_file: ReadFile | Non
     if rest and not rest[0].startswith("-"):
         rest = ("--model-path", *rest)
     misread: dict[str, str] = {}
-    if read_file is not None and "--config" in rest:
+    if "--config" in rest:
         try:
-            rest = merge_config_file(rest, known, read_file)
+            if read_file is None:
+                config_path(rest)
+            else:
+                rest = merge_config_file(rest, known, read_file)
         except ConfigFileError as error:
             misread["config"] = str(error)
     reader = _Reader(known)

@@ -21,12 +21,8 @@ def merge_config_file(
     words: tuple[str, ...], known: Catalogue, read_file: Callable[[str], str]
 ) -> tuple[str, ...]:
     """The words with those of the file in front; raises ConfigFileError."""
-    if words.count("--config") > 1:
-        raise ConfigFileError("--config is given more than once; the engine takes one file")
+    path = config_path(words)
     index = words.index("--config")
-    if index == len(words) - 1:
-        raise ConfigFileError("--config needs a file behind it")
-    path = words[index + 1]
     return (
         *config_words(read_config(path, read_file), known),
         *words[:index],
@@ -34,10 +30,21 @@ def merge_config_file(
     )
 
 
+def config_path(words: tuple[str, ...]) -> str:
+    """The file that `--config` names; raises ConfigFileError where the engine would not open it."""
+    if words.count("--config") > 1:
+        raise ConfigFileError("--config is given more than once; the engine takes one file")
+    index = words.index("--config")
+    if index == len(words) - 1:
+        raise ConfigFileError("--config needs a file behind it")
+    path = words[index + 1]
+    if not path.lower().endswith((".yaml", ".yml")):
+        raise ConfigFileError(f"{path}: the name of a configuration ends in .yaml or .yml")
+    return path
+
+
 def read_config(path: str, read_file: Callable[[str], str]) -> Mapping[Any, Any]:
     """The mapping in a configuration file; raises ConfigFileError."""
-    if not path.lower().endswith((".yaml", ".yml")):
-        raise ConfigFileError(f"{path}: the name must end in .yaml or .yml")
     try:
         text = read_file(path)
     except Exception as error:  # whatever the caller's reader raises, the file can't be read

@@ -358,7 +358,8 @@ def value_missing_or_needless(r: Resolution) -> Iterator[Hit]:
     "KV008",
     stage=Stage.PARSE,
     option="model_path",
-    source="arg_groups/fields/model.py:30",
+    source="arg_groups/fields/model.py:51",
+    example=Example("--model-path="),
     fragments=("the following arguments are required: --model-path",),
 )
 def model_path_missing(r: Resolution) -> Iterator[Hit]:
@@ -367,7 +368,7 @@ def model_path_missing(r: Resolution) -> Iterator[Hit]:
     Why: `--model-path` is the one option that the engine insists on.
     Fix: name a folder or a hub id.
     """
-    if r.draft.options.get("model_path") is None:
+    if not r.draft.options.get("model_path"):
         yield hit("--model-path is missing: a folder with config.json, or a hub id")
 
 
@@ -400,6 +401,7 @@ def invalid_json(r: Resolution) -> Iterator[Hit]:
     stage=Stage.PARSE,
     option="config",
     source="utils/server_args_config_parser.py:65",
+    example=Example("--config serve.json"),
     fragments=(
         "Config file must be YAML",
         "Config file not found",
@@ -556,7 +558,7 @@ def forget_illegal_values(r: Resolution) -> None:
     defaults = catalogue().defaults
     for option, _, _ in _chosen(r):
         default = defaults[option.name]
-        r.values[option.name] = default
+        r.default("the parser refuses the value that was given", **{option.name: default})
         setattr(r.raw, option.name, default)
 
 
