@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from kvtui.core.capacity.figures import Figure
+from kvtui.core.capacity.predict import Capacity
 from kvtui.core.draft import Draft
 from kvtui.core.evaluate import Plan, Report
 from kvtui.core.facts import Checkpoint, EngineFact, Facts, GpuFacts, HostFacts, PoolFact
@@ -67,17 +69,6 @@ def local_gpu(key: str = "h200") -> GpuFacts:
     return replace(gpu, local=True, free_mib=gpu.memory_mib - 512)
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """The figures that the memory picture reads."""
-
-    weights_bytes: int
-    kv_bytes: int
-    graph_bytes: int
-    max_total_num_tokens: int
-    max_running_requests: int
-
-
 CELL = {"auto": 147456, "bfloat16": 147456, "fp8_e4m3": 73728, "fp8_e5m2": 73728, "nvfp4": 41472}
 
 
@@ -118,7 +109,7 @@ def judge(draft: Draft, facts: Facts) -> Report:
         findings=tuple(findings),
         plan=Plan(values, origins, (backend, backend), {}),
         pool=pool,
-        capacity=None if pool is None else _capacity(draft, facts, pool),  # type: ignore[arg-type]
+        capacity=None if pool is None else _capacity(draft, facts, pool),
         unknowns=unknowns,
         pool_fact=facts.pool if facts.pool and facts.pool.request_key == key else None,
         engine_fact=facts.engine if facts.engine and facts.engine.request_key == key else None,
@@ -181,7 +172,18 @@ def _capacity(draft: Draft, facts: Facts, pool: PoolPlan) -> Capacity:
     weights = CHECKPOINTS[draft.model_path or ""].weight_bytes or 0
     total = facts.gpu.memory_mib << 20
     kv = max(0, int(total * fraction) - weights)
-    return Capacity(weights, kv, 3 * GIB, kv // pool.bytes_per_token, 64)
+    tokens = kv // pool.bytes_per_token
+    fits = {size: min(64, tokens // size) for size in (8192, 32768, 131072)}
+    left = Figure(total - weights - kv - 3 * GIB)
+    return Capacity(
+        total=Figure(total, "exact"), baseline=Figure(total), weights=Figure(weights, "exact"),
+        draft_weights=Figure(0), free_after_load=Figure(total - weights), fraction=fraction,
+        budget=Figure(kv), bytes_per_token=Figure(pool.bytes_per_token), tokens=Figure(tokens),
+        full_tokens=None, swa_tokens=None, state_slots=0, state_bytes=0, requests=Figure(64),
+        limited_by="default", slots_per_request=1, request_table=Figure(0), reserve=Figure(0),
+        working=Figure(3 * GIB, "estimated", 0.2), free_after=left, host=None, fits=fits,
+        pool_bytes=kv,
+    )  # fmt: skip
 
 
 @dataclass
@@ -200,6 +202,7 @@ class FakeProber:
     hold: asyncio.Event | None = None
     """A pool check waits for it after its second step."""
     cancelled: bool = False
+    closed: bool = False
     asked: list[str] = field(default_factory=list)
 
     async def machine(self) -> Machine:
@@ -240,7 +243,11 @@ class FakeProber:
             self.cancelled = True
             raise
 
-    async def engine(self, report: Report) -> EngineFact:
+    async def close(self) -> None:
+        """Nothing to end."""
+        self.closed = True
+
+    async def engine(self, report: Report, on_progress: Callable[[str], None]) -> EngineFact:
         """Accepts, or refuses with the test's error."""
         if self.engine_version is None:
             raise ProbeError("no SGLang was found")

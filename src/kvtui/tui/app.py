@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from textual.app import SystemCommand
 from textual.binding import Binding
@@ -172,13 +173,12 @@ class KvtuiApp(CheckingApp):
 
     def open_preset(self, path: str) -> None:
         """Load a preset and judge it again; what deserves a second look is said."""
-        from kvtui.errors import InputError
-        from kvtui.tui.preset_files import read_preset
+        from kvtui.probe.presets import read_stored
 
-        try:
-            preset = read_preset(path)
-        except InputError as error:
-            self.say(str(error), bad=True)
+        stored = read_stored(Path(path).expanduser())
+        preset = stored.preset
+        if preset is None:
+            self.say(stored.error, bad=True)
             return
         self.settings.remember(path)
         self.start_with(preset.draft)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -52,6 +54,7 @@ class SessionApp(App[None]):
         self.settings = settings or Settings()
         self.glyphs = choose_glyphs(self.settings.glyphs)
         self.now = clock
+        self.today: Callable[[], datetime] = partial(datetime.now, UTC)
         self.prober: Prober = prober or NoProber()
         self.session = Session(draft, world_of(facts), judge)
         self.kept = self.settings.kept_draft()
@@ -192,6 +195,10 @@ class SessionApp(App[None]):
             self.say("nothing to fix" if not self.report.findings else "no finding has a fix")
             return
         self.apply_fix(first.fixes[0])
+
+    def time_text(self) -> str:
+        """The time now for a header or a proof: UTC, ISO 8601."""
+        return self.today().isoformat(timespec="seconds")
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """A short note that goes away by itself."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kvtui.tui.words import gib_text
 
 if TYPE_CHECKING:
     from kvtui.core.evaluate import Report
@@ -11,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A share of one GPU's memory, in bytes."""
+    """A share of one GPU's memory, in bytes; `about` marks an estimate."""
 
     name: str
     size: int
+    about: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +31,50 @@ class Picture:
     requests: int
     sentences: tuple[str, ...] = ()
 
+    @property
+    def free(self) -> int:
+        """What no part takes; below zero where it does not fit."""
+        return self.total - sum(part.size for part in self.parts)
+
+
+LIMITED_BY = {
+    "option": "as asked",
+    "default": "the engine's own limit",
+    "tokens": "limited by tokens",
+    "states": "limited by state slots",
+}
+
 
 def picture(report: Report) -> Picture | None:
     """The memory picture of a report, or None where its capacity is not known."""
-    capacity = report.capacity
+    c = report.capacity
     gpu = report.facts.gpu
-    if capacity is None or gpu is None:
+    if c is None or gpu is None:
         return None
-    names = (("weights_bytes", "weights"), ("kv_bytes", "KV"), ("state_bytes", "state"),
-             ("graph_bytes", "graphs"), ("draft_bytes", "draft"))  # fmt: skip
-    found = ((label, _number(capacity, name)) for name, label in names)
-    parts = tuple(Part(label, size) for label, size in found if size)
-    tokens = _number(capacity, "max_total_num_tokens")
-    requests = _number(capacity, "max_running_requests")
-    return Picture(gpu.memory_mib << 20, parts, tokens, requests, _contexts(tokens, requests))
+    used = (
+        Part("weights", c.weights_bytes, c.weights.kind == "estimated"),
+        Part("draft", c.draft_bytes, c.draft_weights.kind == "estimated"),
+        Part("KV", c.kv_bytes),
+        Part("state", int(c.state_bytes)),
+        Part("graphs", c.graph_bytes, True),
+    )
+    tokens, requests = c.max_total_num_tokens, c.max_running_requests
+    sentences = [f"{tokens:,} tokens", f"{requests:,} requests ({LIMITED_BY[c.limited_by]})"]
+    lines = [", ".join(sentences)]
+    if c.fits:
+        lines.append(f"at once: {_fits(c.fits)}")
+    if c.host_bytes:
+        lines.append(f"host memory for it: {gib_text(c.host_bytes)}")
+    return Picture(
+        gpu.memory_mib << 20,
+        tuple(part for part in used if part.size > 0),
+        tokens,
+        requests,
+        tuple(lines),
+    )
 
 
-def _number(capacity: object, name: str) -> int:
-    """A field as a whole number, whether it is a plain one or a figure with its certainty."""
-    value: Any = getattr(capacity, name, 0)
-    value = getattr(value, "value", value)
-    return int(value or 0)
-
-
-CONTEXTS = (8192, 32768, 131072)
-
-
-def _contexts(tokens: int, requests: int) -> tuple[str, ...]:
-    if not tokens:
-        return ()
-    fits = [
-        f"{min(tokens // length, requests or tokens):,} of {length // 1024}k"
-        for length in CONTEXTS
-        if tokens >= length
-    ]
-    most = f", {requests:,} requests at most" if requests else ""
-    return (f"{tokens:,} tokens{most}", *(("at once: " + " · ".join(fits),) if fits else ()))
+def _fits(fits: Mapping[int, int]) -> str:
+    return " · ".join(
+        f"{count:,} of {context // 1024}k" for context, count in fits.items() if context >= 1024
+    )

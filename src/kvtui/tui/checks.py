@@ -66,14 +66,24 @@ class CheckingApp(SessionApp):
             self.activity = replace(self.activity, engine_running=False)
             self.say("question to the engine cancelled")
             return
-        self.activity = replace(self.activity, engine_running=True, engine_error="", engine_for="")
+        self.activity = replace(
+            self.activity, engine_running=True, engine_text="", engine_error="", engine_for=""
+        )
         self.ask_engine(self.report)
+
+    def _engine_says(self, text: str) -> None:
+        self.activity = replace(self.activity, engine_text=text)
+
+    async def on_unmount(self) -> None:
+        """Leave no child behind."""
+        self.workers.cancel_all()
+        await self.prober.close()
 
     @work(exclusive=True, group="engine", exit_on_error=False)
     async def ask_engine(self, report: Report) -> None:
         """Wait for the engine's answer."""
         try:
-            fact = await self.prober.engine(report)
+            fact = await self.prober.engine(report, self._engine_says)
         except Exception as error:
             self.activity = replace(
                 self.activity, engine_running=False, engine_error=one_line(error),

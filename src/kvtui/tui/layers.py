@@ -50,6 +50,8 @@ class Activity:
     pool_for: str = ""
     """Key of the report that the pool's error is about."""
     engine_running: bool = False
+    engine_text: str = ""
+    """What the engine does while it is asked."""
     engine_at: float = 0.0
     engine_error: str = ""
     engine_for: str = ""
@@ -109,7 +111,7 @@ def pool_text(result: Mapping[str, Any]) -> str:
 
 def _engine(report: Report, activity: Activity, now: float) -> Layer:
     if activity.engine_running:
-        return Layer("engine", Standing.RUNNING, "asking", "g cancels")
+        return Layer("engine", Standing.RUNNING, activity.engine_text or "asking", "g cancels")
     if activity.engine_error and activity.engine_for == report.key:
         return Layer("engine", Standing.UNKNOWN, activity.engine_error)
     fact = report.engine_fact

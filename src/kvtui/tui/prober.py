@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
@@ -83,11 +83,16 @@ class Prober(Protocol):
         ...
 
     def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
-        """Build the report's pool for real; the last event is the fact, tagged `report.key`."""
+        """Build the report's pool for real; the last event is the fact, tagged with the key of
+        the report or of its pool plan."""
         ...
 
-    async def engine(self, report: Report) -> EngineFact:
+    async def engine(self, report: Report, on_progress: Callable[[str], None]) -> EngineFact:
         """What an SGLang says to the report's launch, tagged `report.key`."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing behind: called once, when the app ends."""
         ...
 
 
@@ -112,6 +117,9 @@ class NoProber:
         raise ProbeError("pool check: no torch worker is at hand")
         yield  # makes this a generator
 
-    async def engine(self, report: Report) -> EngineFact:
+    async def engine(self, report: Report, on_progress: Callable[[str], None]) -> EngineFact:
         """Always refuses."""
         raise ProbeError("engine: no SGLang is at hand")
+
+    async def close(self) -> None:
+        """Nothing to leave."""

@@ -181,13 +181,15 @@ def _legend(shown: Picture, g: Glyphs, width: int) -> list[Content]:
         items.append(
             Content.assemble(
                 (g.bars[style_index], PART_TONES[style_index]),
-                f" {part.name} ",
+                f" {part.name} {g.about if part.about else ''}",
                 (gib_text(part.size), "bold"),
             )
         )
-    free = shown.total - sum(part.size for part in shown.parts)
-    if free >= 0:
-        items.append(Content.assemble((g.bars[-1], Tone.QUIET), " free ", (gib_text(free), "bold")))
+    if shown.free >= 0:
+        left = (gib_text(shown.free), "bold")
+        items.append(Content.assemble((g.bars[-1], Tone.QUIET), " free ", left))
+    else:
+        items.append(Content.styled(f"{gib_text(-shown.free)} too much", f"bold {Tone.BAD}"))
     return flow(items, width)
 
 

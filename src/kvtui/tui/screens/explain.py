@@ -11,14 +11,25 @@ from textual.content import Content
 from textual.widgets import TextArea
 
 from kvtui.core.explain import Explanation, explain
-from kvtui.tui.pasted import command_in
+from kvtui.core.imports import Found, find_launches
+from kvtui.errors import InputError
 from kvtui.tui.screens.sheet import Sheet
 from kvtui.tui.widgets.rows import Row, RowList, one_column
 from kvtui.tui.words import Tone, flag_of
 
 SETTLE = 0.15
 """Seconds after the last key before the text is looked at."""
-COMMAND = "command"
+LAUNCH = "launch:"
+
+
+def launches_in(text: str) -> tuple[Found, ...]:
+    """Launches in a pasted command, script or file; none where it is something else."""
+    if "sglang" not in text and "--model" not in text and "model_path" not in text:
+        return ()
+    try:
+        return tuple(found for found in find_launches(text) if found.draft.model_path)
+    except InputError:
+        return ()
 
 
 class PasteArea(TextArea):
@@ -61,6 +72,7 @@ class ExplainSheet(Sheet[str | None]):
     def on_mount(self) -> None:
         """Wait for text."""
         self.found: tuple[Explanation, ...] = ()
+        self.launches: tuple[Found, ...] = ()
         self.query_one(PasteArea).focus()
 
     @on(TextArea.Changed)
@@ -72,17 +84,20 @@ class ExplainSheet(Sheet[str | None]):
     async def look(self, text: str) -> None:
         """Look the text up once typing pauses."""
         await asyncio.sleep(SETTLE)
-        self.found = await asyncio.to_thread(explain, text) if text.strip() else ()
-        rows = [self._row(index, item) for index, item in enumerate(self.found)]
-        command = command_in(text)
-        if command is not None:
-            title = Content.styled("set up this command", f"bold {Tone.KEY}")
-            rows.insert(
-                0, Row(COMMAND, (title,), below=Content(command.model_path or ""), indent=2)
-            )
+        self.launches = await asyncio.to_thread(launches_in, text)
+        self.found = () if self.launches else await asyncio.to_thread(explain, text)
+        rows = [self._launch_row(index, item) for index, item in enumerate(self.launches)]
+        rows += [self._row(index, item) for index, item in enumerate(self.found)]
         listed = self.query_one("#explain-rows", RowList)
         listed.empty = "" if not text.strip() else "nothing in it is known"
         listed.show(rows, keep=False)
+
+    def _launch_row(self, index: int, found: Found) -> Row:
+        title = Content.assemble(("set up this launch", f"bold {Tone.KEY}"),
+                                 (f"  {found.title}", Tone.QUIET))  # fmt: skip
+        about = [found.draft.model_path or "no model named"]
+        about += [f"left blank: {blank.option} ({blank.text})" for blank in found.blanks]
+        return Row(f"{LAUNCH}{index}", (title,), below=Content("\n".join(about)), indent=2)
 
     def _row(self, index: int, item: Explanation) -> Row:
         sign = item.rule or ("known" if item.is_recognised else "by its words")
@@ -100,11 +115,12 @@ class ExplainSheet(Sheet[str | None]):
     @on(RowList.Picked, "#explain-rows")
     def _picked(self, event: RowList.Picked) -> None:
         event.stop()
-        if event.row.key == COMMAND:
-            draft = command_in(self.query_one(PasteArea).text)
+        if event.row.key.startswith(LAUNCH):
+            launch = self.launches[int(event.row.key.removeprefix(LAUNCH))]
             self.dismiss(None)
-            if draft is not None:
-                self.kv.start_with(draft)
+            self.kv.start_with(launch.draft)
+            for blank in launch.blanks:
+                self.kv.say(f"{blank.option}: {blank.text} was left blank in the source", bad=True)
             return
         option = self.found[int(event.row.key)].option
         if option is None:

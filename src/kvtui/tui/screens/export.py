@@ -11,11 +11,12 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input
 
+from kvtui import __version__
+from kvtui.core.export import EXPORTERS, Exporter, ExportJob, evidence_of
 from kvtui.core.findings import Outcome
 from kvtui.errors import InputError
-from kvtui.tui.exporting import FORMATS, ExportFormat
+from kvtui.probe.presets import write_whole
 from kvtui.tui.layers import verdict_text
-from kvtui.tui.preset_files import write_text
 from kvtui.tui.screens.confirm import ConfirmSheet
 from kvtui.tui.screens.sheet import Sheet
 from kvtui.tui.view import outcome_glyph, outcome_tone
@@ -52,7 +53,7 @@ class ExportSheet(Sheet[None]):
     DEFAULT_CSS = """
     ExportSheet Horizontal { height: 1fr; }
     ExportSheet #export-verdict { padding: 0 0 1 0; }
-    ExportSheet RowList { width: 22; }
+    ExportSheet RowList { width: 14; }
     ExportSheet VerticalScroll {
         width: 1fr; border-left: solid $border-blurred; padding: 0 1;
         scrollbar-size-vertical: 1;
@@ -65,7 +66,7 @@ class ExportSheet(Sheet[None]):
         yield Line(id="export-verdict")
         with Horizontal():
             yield RowList(
-                [Row(f.key, (Content(f.title),)) for f in FORMATS],
+                [Row(e.format, (Content(e.format),)) for e in EXPORTERS.values()],
                 id="export-formats",
                 mark=self.kv.glyphs.cursor,
             )
@@ -86,13 +87,24 @@ class ExportSheet(Sheet[None]):
         self._show()
 
     @property
-    def format(self) -> ExportFormat:
+    def exporter(self) -> Exporter:
         """The format under the cursor."""
         row = self.query_one("#export-formats", RowList).current
-        return next((f for f in FORMATS if row and f.key == row.key), FORMATS[0])
+        return EXPORTERS[row.key if row else "command"]
+
+    def _job(self) -> ExportJob:
+        report = self.kv.report
+        gpu = report.facts.gpu
+        name = (report.draft.model_path or "sglang").rstrip("/").rpartition("/")[2]
+        return ExportJob(
+            draft=report.draft,
+            evidence=evidence_of(report, __version__, self.kv.time_text()),
+            name=name,
+            vendor=gpu.vendor if gpu else "nvidia",
+        )
 
     def _text(self) -> str:
-        return self.format.make(self.kv.report)
+        return self.exporter.write(self._job())
 
     @on(RowList.Moved, "#export-formats")
     def _moved(self) -> None:
@@ -107,6 +119,7 @@ class ExportSheet(Sheet[None]):
             content = Content(self._text())
         except InputError as error:
             content = Content.styled(str(error), Tone.BAD)
+        self.query_one("#sheet").border_subtitle = self.exporter.title
         self.query_one("#export-text", Line).content = content
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
@@ -117,7 +130,7 @@ class ExportSheet(Sheet[None]):
     def action_copy(self) -> None:
         """Copy the text through the terminal."""
         try:
-            self.kv.copy_text(self._text(), self.format.title)
+            self.kv.copy_text(self._text(), self.exporter.title)
         except InputError as error:
             self.kv.say(str(error), bad=True)
 
@@ -125,7 +138,7 @@ class ExportSheet(Sheet[None]):
         """Ask for a file."""
         field = self.query_one(PathField)
         field.display = True
-        field.value = self.format.file_name
+        field.value = self.exporter.name_for(self._job())
         field.focus()
 
     @on(Input.Submitted)
@@ -135,7 +148,7 @@ class ExportSheet(Sheet[None]):
         if not event.value.strip():
             return
         if path.is_dir():
-            path = path / self.format.file_name
+            path = path / self.exporter.name_for(self._job())
         if path.exists():
             self.app.push_screen(
                 ConfirmSheet(f"{path.name} exists. Overwrite it?", str(path.resolve())),
@@ -146,12 +159,9 @@ class ExportSheet(Sheet[None]):
 
     def _write(self, path: Path) -> None:
         try:
-            write_text(path, self._text())
+            write_whole(path, self._text(), mode=0o755 if self.exporter.executable else 0o644)
         except InputError as error:
             self.kv.say(str(error), bad=True)
-            return
-        except OSError as error:
-            self.kv.say(f"{path}: {(error.strerror or str(error)).lower()}", bad=True)
             return
         self.kv.say(f"written to {path}")
         self.query_one(PathField).action_leave()

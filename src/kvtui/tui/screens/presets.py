@@ -10,14 +10,28 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input
 
-from kvtui.core.preset import Meta, Preset, dump_preset, is_preset_name
+from kvtui.core.preset import Meta, Preset, is_preset_name
 from kvtui.errors import InputError
-from kvtui.tui.preset_files import PresetFile, preset_files, read_preset, user_folder, write_text
+from kvtui.probe.presets import (
+    StoredPreset,
+    list_presets,
+    read_stored,
+    save_preset,
+    user_folder,
+)
 from kvtui.tui.screens.confirm import ConfirmSheet
 from kvtui.tui.screens.sheet import PickSheet, Sheet, heading, matches
 from kvtui.tui.widgets.lines import Line
 from kvtui.tui.widgets.rows import Row
 from kvtui.tui.words import Tone
+
+
+def _fields(stored: StoredPreset) -> tuple[str, ...]:
+    preset = stored.preset
+    if preset is None:
+        return (stored.name,)
+    meta = preset.meta
+    return (stored.name, meta.title, meta.goal, *meta.tags, preset.draft.model_path or "")
 
 
 class OpenSheet(PickSheet[str | None]):
@@ -29,7 +43,7 @@ class OpenSheet(PickSheet[str | None]):
 
     def on_mount(self) -> None:
         """Look once, then filter."""
-        self.files = tuple(preset_files())
+        self.files = tuple(list_presets())
         super().on_mount()
 
     @staticmethod
@@ -41,28 +55,31 @@ class OpenSheet(PickSheet[str | None]):
     def rows(self, text: str) -> Sequence[Row]:
         """Presets by place."""
         found: list[Row] = []
-        place = ""
-        for file in self.files:
-            if not matches(text, file.name, file.title):
-                continue
-            if file.place != place:
-                place = file.place
-                found.append(heading(place))
-            found.append(self._row(file))
+        for place, shipped in (("yours", False), ("come with kvtui", True)):
+            rows = [
+                self._row(stored)
+                for stored in self.files
+                if stored.shipped is shipped and matches(text, *_fields(stored))
+            ]
+            found += [heading(place), *rows] if rows else []
         if text and Path(text).expanduser().is_file():
             found.insert(0, Row(text, (Content.assemble("open ", (text, "bold")), Content(""))))
         return found
 
-    def _row(self, file: PresetFile) -> Row:
-        note = Content.styled(file.problem or file.title, Tone.BAD if file.problem else Tone.QUIET)
-        return Row(str(file.path), (Content(file.name), note))
+    def _row(self, stored: StoredPreset) -> Row:
+        preset = stored.preset
+        note = Content.styled(stored.error, Tone.BAD)
+        if preset is not None:
+            note = Content.styled(preset.meta.title or preset.draft.model_path or "", Tone.QUIET)
+        return Row(str(stored.path), (Content(stored.name), note))
 
     def about(self, key: str) -> Content:
         """Goal, model and proof of the preset under the cursor."""
-        try:
-            preset = read_preset(key)
-        except InputError as error:
-            return Content.styled(str(error), Tone.BAD)
+        stored = next((s for s in self.files if str(s.path) == key), None)
+        stored = stored or read_stored(Path(key).expanduser())
+        preset = stored.preset
+        if preset is None:
+            return Content.styled(stored.error, Tone.BAD)
         parts = [preset.meta.goal or preset.meta.title, preset.draft.model_path or ""]
         proof = preset.proof
         if proof is not None:
@@ -144,14 +161,15 @@ class SaveSheet(Sheet[None]):
             self._write()
 
     def _write(self) -> None:
+        from kvtui.core.proof import proof_of
+
+        report = self.kv.report
         meta = Meta(title=self.query_one("#save-title", Input).value.strip())
+        preset = Preset(report.draft, meta, proof_of(report, self.kv.time_text()))
         try:
-            write_text(self.path, dump_preset(Preset(self.kv.report.draft, meta)))
+            save_preset(preset, self.path.stem, overwrite=True)
         except InputError as error:
             self.kv.say(str(error), bad=True)
-            return
-        except OSError as error:
-            self.kv.say(f"{self.path}: {(error.strerror or str(error)).lower()}", bad=True)
             return
         self.kv.settings.remember(str(self.path))
         self.kv.say(f"saved as {self.path.name}")
