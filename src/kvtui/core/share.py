@@ -38,8 +38,8 @@ def encode(preset: Preset) -> str:
 
 
 def is_code(text: str) -> bool:
-    """True where text looks like a share code, line breaks and quotes around it included."""
-    return _squeezed(text).startswith("kvtui") and _CODE.search(_squeezed(text)) is not None
+    """True where text holds a share code, line breaks and quotes in it included."""
+    return _CODE.search(_squeezed(text)) is not None
 
 
 def _squeezed(text: str) -> str:
