@@ -102,6 +102,7 @@ class _Follower:
         self.passed: list[dict[str, Any]] = []
         self.greeted = False
         self.banner: list[str] = []
+        self.report: dict[str, Any] = {}
 
     def take(self, line: bytes) -> PoolEvent | None:
         """The event in `line`; None for a greeting before the first event."""
@@ -133,10 +134,16 @@ class _Follower:
             )
         self.greeted = True
 
+    def keep(self, report: Any) -> None:
+        """Remember what the child itself reports of a run that it could not finish."""
+        if isinstance(report, dict):
+            self.report = report
+
     def partial(self, start: float) -> dict[str, Any]:
         """What is known of a run that did not finish."""
         return {
             "schema": 1,
+            **self.report,
             "steps": self.passed,
             "stopped_in": self.step,
             "wall_seconds": round(time.monotonic() - start, 3),
@@ -193,6 +200,7 @@ async def _follow(
             return report
         if event.event == "error":
             kind, message = event.body.get("kind"), event.body.get("message")
+            follower.keep(event.body.get("report"))
             raise _Ended(str(kind or "internal"), str(message or "the pool child failed"))
 
 

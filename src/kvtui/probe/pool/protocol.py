@@ -17,7 +17,7 @@ __all__ = ["HostTier", "Offload", "PoolEvent", "PoolOutcome", "PoolRequest", "Pr
 
 PROTOCOL = 1
 EVENTS = ("hello", "step", "progress", "result", "error")
-STEPS = ("build", "exercise", "host", "offload")
+STEPS = ("build", "exercise", "sweep", "host", "offload")
 
 
 class ProtocolError(ValueError):

@@ -11,6 +11,9 @@ from kvtui.core.pools.spec import ITEM_BITS, BufferSpec, PoolPlan, SubPool
 
 from .wire import Refused
 
+WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
+"""Words by size: bytes are moved in the widest one that divides row, distance and start."""
+
 
 @dataclass(frozen=True)
 class Built:
@@ -43,6 +46,27 @@ class Pool:
     def allocated_bytes(self) -> int:
         """Bytes of all storages as torch reports them."""
         return sum(storage.untyped_storage().nbytes() for storage in self.storages)
+
+
+def row_words(
+    tensor: torch.Tensor, start: int, counts: tuple[int, ...], width: int
+) -> tuple[torch.Tensor, torch.dtype]:
+    """`tensor` (rows, ...) of bytes seen as (rows, *counts, words) from byte `start` of each row.
+
+    Rows may lie apart (views of a shared buffer); what is inside a row is contiguous.
+    """
+    apart = tensor.stride(0)
+    first = tensor.storage_offset() + start
+    dtype = next(
+        dtype for size, dtype in WORDS if not (width % size or apart % size or first % size)
+    )
+    base = torch.as_strided(
+        tensor,
+        (tensor.shape[0], *counts, width),
+        (apart, *(width for _ in counts), 1),
+        first,
+    )
+    return base.view(dtype), dtype
 
 
 def item_bytes(spec: BufferSpec) -> int:

@@ -8,6 +8,8 @@ from pathlib import Path, PurePosixPath
 GIB = 1 << 30
 CPU_CAP_BYTES = GIB // 2
 """Most that an unasked check takes of main memory: more proves nothing more, and takes seconds."""
+CPU_MOST_BYTES = 2 * GIB
+"""Most that it takes where even the smallest pool of a class is larger than that."""
 CUDA_MARGIN_BYTES = GIB // 2
 """Left free on the device whatever is asked, for kernels and other processes."""
 UNLIMITED_CGROUP_V1 = 1 << 60
@@ -117,6 +119,13 @@ def host_budget(limit: int | None, share: float, full: bool) -> int:
     if full:
         return int(available * 0.9)
     return min(int(available * share), CPU_CAP_BYTES)
+
+
+def host_most(limit: int | None, share: float, full: bool) -> int:
+    """Bytes of main memory for a pool whose smallest size is above `host_budget`."""
+    if limit is not None or full:
+        return host_budget(limit, share, full)
+    return min(int(available_host_bytes() * share), CPU_MOST_BYTES)
 
 
 def cuda_budget(free: int, limit: int | None, share: float, full: bool) -> int:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from .build import Built
+from .build import Built, row_words
 from .wire import Refused
 
 TILE_BYTES = 2048
 """Longest stretch of a row that is computed; longer rows repeat it."""
-WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
-"""Words by size: bytes are moved in the widest one that divides row, distance and start."""
 
 
 def keys(request: int, positions: torch.Tensor, buffer: int, seed: int) -> torch.Tensor:
@@ -34,27 +32,6 @@ def layer_mask(layer: int, word_bytes: int) -> int:
     mask = int.from_bytes(bytes([(layer * 37 + 11) & 0xFF]) * word_bytes, "little", signed=False)
     limit = 1 << (8 * word_bytes)
     return mask if word_bytes == 1 or mask < limit // 2 else mask - limit
-
-
-def row_words(
-    tensor: torch.Tensor, start: int, counts: tuple[int, ...], width: int
-) -> tuple[torch.Tensor, torch.dtype]:
-    """`tensor` (rows, ...) of bytes seen as (rows, *counts, words) from byte `start` of each row.
-
-    Rows may lie apart (views of a shared buffer); what is inside a row is contiguous.
-    """
-    apart = tensor.stride(0)
-    first = tensor.storage_offset() + start
-    dtype = next(
-        dtype for size, dtype in WORDS if not (width % size or apart % size or first % size)
-    )
-    base = torch.as_strided(
-        tensor,
-        (tensor.shape[0], *counts, width),
-        (apart, *(width for _ in counts), 1),
-        first,
-    )
-    return base.view(dtype), dtype
 
 
 class Section:

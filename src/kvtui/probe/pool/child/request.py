@@ -22,6 +22,8 @@ class HostTier:
     size_gb: float = 0.0
     """GB (10^9 bytes) a rank as in `--hicache-size`; 0 sizes by `ratio`."""
     pin: bool = True
+    ranks: int = 1
+    """Ranks on the machine; all of them take host memory."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ class Offload:
     """Storage backend; `file` is tried for real, others are not touched."""
     folder: str = ""
     """Folder of the file backend; empty: a temporary one that is removed."""
-    unified: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from kvtui.core.pools.spec import PoolPlan
@@ -15,6 +17,13 @@ from .sizing import indexed, space_of, space_slots
 Tokens = TokenAllocator | PagedAllocator | SwaAllocator | UnifiedAllocator
 
 
+class Gate:
+    """What must have ended before pages of a unified pool may be moved; nothing, as a rule."""
+
+    def __init__(self) -> None:
+        self.wait: Callable[[], None] = lambda: None
+
+
 class Slots:
     """Allocators of a built pool, and the rows that its slots address.
 
@@ -22,7 +31,10 @@ class Slots:
     rows in an index space.
     """
 
-    def __init__(self, tokens: Tokens, states: StateAllocator | None, capacity: int) -> None:
+    def __init__(
+        self, tokens: Tokens, states: StateAllocator | None, capacity: int, gate: Gate | None = None
+    ) -> None:
+        self.gate = gate or Gate()
         self.tokens = tokens
         self.states = states
         self.capacity = capacity
@@ -87,11 +99,12 @@ class Slots:
         return sides
 
 
-def _mover(pool: Pool, role: str, page_size: int) -> Move:
+def _mover(pool: Pool, role: str, page_size: int, gate: Gate) -> Move:
     """Copies whole pages between rows of every buffer of one sub-pool."""
     tensors = [tensor for built in pool.buffers if built.sub.role == role for tensor in built.rows]
 
     def move(source: torch.Tensor, target: torch.Tensor) -> None:
+        gate.wait()
         inside = torch.arange(page_size, device=source.device)
         origin = (source[:, None] * page_size + inside).reshape(-1)
         aim = (target[:, None] * page_size + inside).reshape(-1)
@@ -101,7 +114,7 @@ def _mover(pool: Pool, role: str, page_size: int) -> Move:
     return move
 
 
-def _unified(pool: Pool) -> UnifiedAllocator:
+def _unified(pool: Pool, gate: Gate) -> UnifiedAllocator:
     """The bands of a unified pool: states from the low end, full slots from the high end,
     sliding slots from the low end or, beside states, floating in between."""
     plan = pool.plan
@@ -122,7 +135,7 @@ def _unified(pool: Pool) -> UnifiedAllocator:
             sink,
             grow[role],
             pool.device,
-            _mover(pool, role, pages[role]),
+            _mover(pool, role, pages[role], gate),
         )
         for role in entry
     }
@@ -133,8 +146,9 @@ def make_slots(pool: Pool) -> Slots:
     """The allocators that this pool class gets, over the pool as built."""
     plan = pool.plan
     if plan.raw_bytes:
-        unified = _unified(pool)
-        return Slots(unified, None, unified.available_size())
+        gate = Gate()
+        unified = _unified(pool, gate)
+        return Slots(unified, None, unified.available_size(), gate)
     sizes = space_slots(plan)
     tokens: Tokens
     if plan.allocator == "PureSWATokenToKVPoolAllocator":

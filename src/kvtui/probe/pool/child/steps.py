@@ -12,10 +12,16 @@ from kvtui.core.pools.spec import PoolPlan
 from .build import Pool, build, check_dtype
 from .device import Device
 from .exercise import Exercise
-from .memory import cuda_budget, host_budget
+from .host_plan import spaces
+from .host_step import run_host
+from .memory import cuda_budget, host_budget, host_most
+from .offload import refuse_unknown_pool
+from .offload_step import run_offload
 from .refusals import lacks_v, try_refusals
-from .request import Request
+from .request import HostTier, Offload, Request
 from .sizing import Reduction, TooSmall, fit, space_slots
+from .slots import make_slots
+from .sweep import sweep
 from .wire import Channel, Refused
 
 GIB = 1 << 30
@@ -24,18 +30,21 @@ GIB = 1 << 30
 class Run:
     """One pool check on one device."""
 
-    def __init__(self, request: Request, device: Device, channel: Channel) -> None:
+    def __init__(
+        self, request: Request, device: Device, channel: Channel, report: dict[str, Any]
+    ) -> None:
         self.request = request
         self.device = device
         self.channel = channel
-        self.report: dict[str, Any] = {
-            "schema": 1,
-            "pool_class": request.plan.class_name,
-            "device": device.describe(),
-            "planned": _figures(request.plan),
-            "steps": [],
-            "notes": [],
-        }
+        self.report = report
+        self.report.update(
+            schema=1,
+            pool_class=request.plan.class_name,
+            device=device.describe(),
+            planned=_figures(request.plan),
+            steps=[],
+            notes=[],
+        )
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[dict[str, Any]]:
@@ -63,6 +72,12 @@ class Run:
         pool = self._build()
         if "exercise" in self.request.steps:
             self._exercise(pool)
+        if "sweep" in self.request.steps and pool.plan.writable:
+            self._sweep(pool)
+        if "host" in self.request.steps and self.request.host is not None:
+            self._host(pool, self.request.host)
+        if "offload" in self.request.steps and self.request.offload is not None:
+            self._offload(pool, self.request.offload)
         self._release(pool, before, held_before)
         return self.report
 
@@ -96,9 +111,10 @@ class Run:
         request = self.request
         free = self.device.free_bytes()
         if self.device.is_cuda:
-            budget = cuda_budget(free, request.limit_bytes, request.share, request.full)
+            budget = most = cuda_budget(free, request.limit_bytes, request.share, request.full)
         else:
             budget = host_budget(request.limit_bytes, request.share, request.full)
+            most = host_most(request.limit_bytes, request.share, request.full)
         self.report["budget_bytes"] = budget
         self.report["free_bytes"] = free
         if request.full and plan.nbytes > budget:
@@ -110,10 +126,12 @@ class Run:
         try:
             return fit(plan, budget)
         except TooSmall as error:
+            if error.needed <= most:
+                return fit(plan, error.needed)
             raise Refused(
                 "memory",
                 f"the smallest {plan.class_name} of this model takes {error.needed / GIB:.3f} GiB,"
-                f" {budget / GIB:.3f} GiB may be taken on {self.device.torch_device}",
+                f" {most / GIB:.3f} GiB may be taken on {self.device.torch_device}",
             ) from None
 
     def _compare_bytes(self, pool: Pool, seen: int) -> None:
@@ -132,6 +150,59 @@ class Run:
             run = Exercise(pool, self.request.seed, self.channel.check)
             figures.update(run.run())
             figures["refused"] = try_refusals(pool)
+
+    def _sweep(self, pool: Pool) -> None:
+        with self.step("sweep", "Write and read whole allocations") as figures:
+            request = self.request
+            figures.update(sweep(pool, request.seed, self.channel.check, request.full))
+
+    def _offload(self, pool: Pool, settings: Offload) -> None:
+        plan = self.request.plan
+        refuse_unknown_pool(plan.class_name, plan.decode_offload)
+        if not plan.writable:
+            self.note("the no-op pool holds nothing that could be offloaded")
+            return
+        if settings.storage not in ("", "file"):
+            self.note(
+                f"storage backend {settings.storage} was not touched; copies to the host were"
+            )
+        tier = self.request.host or HostTier(layout="page_first")
+        with self.step("offload", "Decode KV offload") as figures:
+            figures.update(
+                run_offload(
+                    pool,
+                    make_slots(pool),
+                    tier,
+                    settings,
+                    self._host_budget(),
+                    self.request.seed,
+                    self.channel.check,
+                )
+            )
+        self.report["offload"] = figures
+
+    def _host_budget(self) -> int:
+        request = self.request
+        return host_budget(request.host_limit_bytes, request.share, request.full)
+
+    def _host(self, pool: Pool, tier: HostTier) -> None:
+        if not pool.plan.writable:
+            self.note("the no-op pool holds nothing that a host tier could keep")
+            return
+        title = f"Host pool, {tier.layout}, {tier.io_backend}"
+        with self.step("host", title) as figures:
+            figures.update(
+                run_host(
+                    pool,
+                    make_slots(pool),
+                    tier,
+                    spaces(self.request.plan, tier),
+                    self._host_budget(),
+                    self.request.seed,
+                    self.channel.check,
+                )
+            )
+        self.report["host"] = figures
 
     def _release(self, pool: Pool, before: int, held_before: int) -> None:
         with self.step("release", "Give the memory back") as figures:

@@ -6,10 +6,14 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from typing import Any
 
 from .request import BadRequest, Request, read_request
 from .wire import PROTOCOL, Cancelled, Channel, Refused, die_with_parent, watch_parent
+
+MOST_THREADS = 8
+"""Threads of torch on the CPU, at most."""
 
 
 def main() -> None:
@@ -21,21 +25,27 @@ def main() -> None:
     if not line:
         os._exit(1)
     code = 0
+    report: dict[str, Any] = {}
     try:
         request = read_request(json.loads(line))
         watch_parent(stdin, channel, request.time_limit_s + 5)
         channel.emit("hello", protocol=PROTOCOL, pid=os.getpid(), python=sys.version.split()[0])
-        channel.emit("result", report=_serve(request, channel))
+        channel.emit("result", report=_serve(request, channel, report))
     except BaseException as error:  # the last line of defence: every end is one event
-        channel.emit("error", **describe(error))
+        channel.emit("error", **describe(error), report=report)
         code = 1
     # Not a plain exit: threads and CUDA teardown may hang, and there is nothing left to save.
     sys.stderr.flush()
     os._exit(code)
 
 
-def _serve(request: Request, channel: Channel) -> dict[str, Any]:
+def _serve(request: Request, channel: Channel, report: dict[str, Any]) -> dict[str, Any]:
+    """Run the request; `report` fills up as it goes, for an end before the last step."""
     channel.emit("step", step="torch", state="started", title="Load torch")
+    # Threads that spin while they wait make small copies crawl on a machine that is busy.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OMP_NUM_THREADS", str(min(MOST_THREADS, os.cpu_count() or 1)))
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     try:
         import torch  # noqa: F401
     except Exception as error:
@@ -47,7 +57,7 @@ def _serve(request: Request, channel: Channel) -> dict[str, Any]:
     channel.emit(
         "step", step="torch", state="passed", title="Load torch", figures=device.describe()
     )
-    return Run(request, device, channel).run()
+    return Run(request, device, channel, report).run()
 
 
 def describe(error: BaseException) -> dict[str, str]:
