@@ -149,6 +149,14 @@ def test_captured_context_is_whole_pages() -> None:
     assert "KV402" in rules_of(judge(f"{argv} 999999"))
 
 
+def test_an_empty_list_captures_no_prefill_and_fails_decode() -> None:
+    empty = {phase: json.dumps({phase: {"bs": []}}) for phase in ("prefill", "decode")}
+    prefill = judge([*DENSE.split(), "--cuda-graph-config", empty["prefill"]])
+    assert graphs(prefill).prefill.bs == ()
+    assert not prefill.errors
+    assert "KV401" in rules_of(judge([*DENSE.split(), "--cuda-graph-config", empty["decode"]]))
+
+
 def test_sizes_of_a_wrong_type_are_one_error_and_no_crash() -> None:
     config = json.dumps({"decode": {"bs": "many", "max_bs": 1.5}, "prefill": {"bs": [1, "2"]}})
     report = judge([*DENSE.split(), "--cuda-graph-config", config])

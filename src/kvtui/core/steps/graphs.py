@@ -80,8 +80,8 @@ def _usable(key: str, value: Any) -> Any:
     if key == "backend":
         return value
     if key == "bs":
-        sizes = value if isinstance(value, list | tuple) else ()
-        return tuple(sizes) if sizes and all(_is_size(size) for size in sizes) else None
+        listed = isinstance(value, list | tuple) and all(_is_size(size) for size in value)
+        return tuple(value) if listed else None
     return value if _is_size(value) else None
 
 
@@ -253,8 +253,10 @@ def graph_sizes_are_numbers(r: Resolution) -> Iterator[Hit]:
     """
     for phase, settings in _asked_json(r).items():
         for key, value in settings.items():
-            wanted = key in PHASE_KEYS[phase] and key != "backend" and value is not None
-            if wanted and _usable(key, value) is None and not (phase == PREFILL and value == []):
+            if key == "backend" or key not in PHASE_KEYS[phase] or value is None:
+                continue
+            usable = _usable(key, value)
+            if usable is None or (phase == DECODE and usable == ()):
                 good = {p: dict(s) for p, s in _asked_json(r).items()}
                 del good[phase][key]
                 expected = "a list of whole numbers" if key == "bs" else "a whole number"

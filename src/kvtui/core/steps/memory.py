@@ -184,7 +184,7 @@ def decode_graph_list(r: Resolution) -> None:
         limit = max(config.decode.bs) if config.decode.bs else r.torch_compile_max_bs or limit
         sizes = config.decode.bs or cpu_graph_sizes(limit, padding)
         r.default("a CPU compiles for these batch sizes", torch_compile_max_bs=limit)
-    elif config.decode.bs is None:
+    elif not config.decode.bs:
         sizes = decode_graph_sizes(limit, padding, r.speculative_algorithm is not None)
     else:
         sizes, limit = config.decode.bs, max(config.decode.bs)
