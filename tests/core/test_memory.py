@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvtui.core.facts import Checkpoint
-from kvtui.core.steps.memory import MEMORY_CLASSES, memory_class
+from kvtui.core.steps.memory_classes import MEMORY_CLASSES, memory_class
 from kvtui.core.steps.memory_encoders import encoder_size
 from tests.support import judge
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.late.backends import backend_table, sm_names
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
-from kvtui.core.steps.attention_linear import decode_kernels, verify_kernels
+from kvtui.core.steps.attention_kernels import decode_kernels, verify_kernels
 
 COMMON = "linear_attn_backend"
 
