@@ -19,7 +19,7 @@ HOSTILE = (
 
 TEXTS = st.one_of(
     st.sampled_from(HOSTILE),
-    st.text(st.characters(exclude_categories=("Cs", "Cn"), exclude_characters="\0"), max_size=20),
+    st.text(st.characters(exclude_categories=["Cs", "Cn"], exclude_characters="\0"), max_size=20),
     st.sampled_from(("auto", "models/x", "/models/a b", "Qwen/Qwen3-8B", "x=y")),
 )
 

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# deepseek-v3: SGLang 0.5.23
+# Written by kvtui 1.0.0 at 2026-11-30T12:00:00Z.
+# Checked: rules of SGLang 0.5.23 for 8 x H200: starts, 1 warnings
+# Not checked: the pool was not built
+# Not checked: kernels, graph capture and the weights themselves
+set -euo pipefail
+
+export SGLANG_NOTE='it'"'"'s $HOME
+100%'
+
+args=(
+  --model-path '/models/DeepSeek V3'
+  --trust-remote-code
+  --tp-size 8
+  --enable-hierarchical-cache
+  --page-size 64
+  --cuda-graph-bs-decode 1 2 4
+  --no-enable-tf32-matmul
+  --port 31000
+  --default-chat-template-kwargs '{"thinking": false}'
+  --api-key "${SGLANG_API_KEY:?set it in the environment}"
+)
+
+if command -v kvtui >/dev/null 2>&1; then
+  kvtui check --gpu local -- "${args[@]}" >&2 || {
+    code=$?
+    if [ "$code" -eq 1 ]; then exit 1; fi
+  }
+fi
+
+exec sglang serve "${args[@]}" "$@"
