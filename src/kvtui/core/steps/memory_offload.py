@@ -1,4 +1,4 @@
-"""Offload of per-layer embeddings beside weight offload (`arg_groups/memory_hook.py:28`, 0.5.23)."""
+"""Offloaded per-layer embeddings beside weight offload (`arg_groups/memory_hook.py:28`)."""
 
 from __future__ import annotations
 
