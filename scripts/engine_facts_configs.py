@@ -176,7 +176,11 @@ def plain(value: Any) -> bool:
 def values(config: Any) -> dict[str, Any]:
     """The keys of interest that an instance carries."""
     found = {}
-    for key in KEYS:
+    dtype = getattr(config, "dtype", None)
+    if dtype is not None:
+        found["dtype"] = str(dtype).removeprefix("torch.")
+    aliased = (getattr(type(config), "attribute_map", None) or {}).values()
+    for key in KEYS | set(aliased):
         try:
             value = getattr(config, key)
         except Exception:
@@ -190,6 +194,7 @@ def constants(cls: Any) -> dict[str, Any]:
     """Defaults that stay when the model's size changes."""
     base = values(cls())
     kept = dict(base)
+    alias = getattr(cls, "attribute_map", None) or {}
     for factor in (2, 3):
         sizes = {
             key: base[key] * factor
@@ -201,8 +206,9 @@ def constants(cls: Any) -> dict[str, Any]:
                 moved = values(cls(**subset))
             except Exception:
                 continue
+            moving = set(subset) | {alias.get(key) for key in subset}
             for key in list(kept):
-                if key not in subset and moved.get(key, kept[key]) != kept[key]:
+                if key not in moving and moved.get(key, kept[key]) != kept[key]:
                     del kept[key]
     return kept
 
@@ -222,21 +228,55 @@ def nested(cls: Any) -> dict[str, str]:
     return found
 
 
-def takes_flat_text(cls: Any) -> bool:
-    """Whether the class builds its language part from keys beside it."""
-    try:
-        return bool(cls(hidden_size=1536, num_attention_heads=12).text_config.hidden_size == 1536)
-    except Exception:
-        return False
+def takes_flat_text(cls: Any, parts: dict[str, str]) -> str | None:
+    """The language part that the class builds from keys beside it, if any."""
+    for key in parts:
+        try:
+            if getattr(cls(hidden_size=1536, num_attention_heads=12), key).hidden_size == 1536:
+                return key
+        except Exception:
+            continue
+    return None
 
 
-def splits_rope(cls: Any) -> bool:
-    """Whether the class keeps one rope table for each layer type."""
+def empty_parts(cls: Any) -> list[str]:
+    """Parts that an instance carries as None: the engine asks for some by presence."""
     try:
-        rope = cls(rope_scaling={"rope_type": "linear", "factor": 2.0}).rope_parameters
-        return "full_attention" in rope
+        config = cls()
     except Exception:
-        return False
+        return []
+    return [key for key in NESTED if getattr(config, key, 0) is None]
+
+
+def nested_defaults(cls: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """Rows for language parts whose classes no model type reaches by itself."""
+    rows = {}
+    for key in NESTED[:4]:
+        try:
+            part = getattr(cls(), key)
+            kind = part.model_type
+            if kind and kind not in known:
+                row = {"defaults": constants(type(part)), "inner": True}
+                alias = dict(type(part).attribute_map or {})
+                rows[kind] = {**row, "alias": alias} if alias else row
+        except Exception:
+            continue
+    return rows
+
+
+def rope_style(cls: Any) -> str | None:
+    """`split` where the class keeps a rope table a layer type, `raw` where it leaves the
+    file's table as it is, else None."""
+    asked = {"rope_type": "yarn", "factor": 2.0}
+    try:
+        rope = cls(rope_scaling=asked, max_position_embeddings=4096).rope_scaling
+    except Exception:
+        return None
+    if not rope:
+        return None
+    if "full_attention" in rope:
+        return "split"
+    return None if "original_max_position_embeddings" in rope else "raw"
 
 
 def main() -> None:
@@ -263,13 +303,24 @@ def main() -> None:
         parts = nested(cls)
         if parts:
             row["parts"] = parts
-        if "text_config" in parts and takes_flat_text(cls):
-            row["flat"] = True
-        if splits_rope(cls):
-            row["rope"] = "split"
+        flat = takes_flat_text(cls, parts)
+        if flat is not None:
+            row["flat"] = flat
+        style = rope_style(cls)
+        if style is not None:
+            row["rope"] = style
+        empty = empty_parts(cls)
+        if empty:
+            row["empty"] = empty
         if "vocab_size" not in row["defaults"] and not parts and not row.get("own"):
             row = {}  # a tower or a tool that the engine never serves by itself
         types[kind] = row
+    for kind in list(types):
+        cls = _CONFIG_REGISTRY.get(kind)
+        try:
+            types.update(nested_defaults(cls or CONFIG_MAPPING[kind], types))
+        except Exception as error:
+            print(kind, type(error).__name__, error, file=sys.stderr)
     head = json.dumps({"engine_version": version, "transformers": transformers.__version__})
     rows = [f"{json.dumps(kind)}:{json.dumps(row, sort_keys=True)}" for kind, row in types.items()]
     with open(target, "w", encoding="utf-8") as out:

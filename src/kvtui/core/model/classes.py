@@ -42,10 +42,14 @@ class ConfigClass:
     parts: Mapping[str, str]
     own: bool
     """True for a class of the engine's own registry, which keeps text keys out of the top."""
-    flat: bool = False
-    """True where a file without a language part may state its keys beside it."""
-    split_rope: bool = False
-    """True where each layer type has a rope table of its own."""
+    flat: str | None = None
+    """The part whose keys a file without it may state beside it."""
+    rope: str | None = None
+    """split: one rope table a layer type; raw: the file's table as it is; None: completed."""
+    empty: tuple[str, ...] = ()
+    """Parts that exist as None where the file has none."""
+    inner: bool = False
+    """True for the class of a part, which no file names as a whole model."""
 
 
 @cache
@@ -59,8 +63,10 @@ def config_classes() -> Mapping[str, ConfigClass]:
             row.get("alias", {}),
             row.get("parts", {}),
             "own" in row,
-            "flat" in row,
-            "rope" in row,
+            row.get("flat"),
+            row.get("rope"),
+            tuple(row.get("empty", ())),
+            "inner" in row,
         )
         for kind, row in rows.items()
     }
@@ -75,16 +81,22 @@ def _named(config: HfConfig, alias: Mapping[str, str]) -> None:
             config.put(common, config.get(own))
 
 
-def _rope(config: HfConfig, split: bool = False) -> None:
+def knows_type(model_type: object) -> bool:
+    """Whether the release has a class for whole models of that type."""
+    found = config_classes().get(model_type) if isinstance(model_type, str) else None
+    return found is not None and not found.inner
+
+
+def _rope(config: HfConfig, style: str | None = None) -> None:
     """Fold both spellings of the rope table into one, with the trained length filled in."""
     stated = config.get("rope_scaling") or config.get("rope_parameters")
     if not isinstance(stated, Mapping):
         return
     rope = dict(stated)
     nested = any(isinstance(value, Mapping) for value in rope.values())
-    if split and not nested:
+    if style == "split" and not nested:
         rope = {"full_attention": rope}
-    elif not nested:
+    elif style != "raw" and not nested:
         rope.setdefault("rope_type", rope.get("type", "default"))
         if rope["rope_type"] == "mrope":
             rope["rope_type"] = "default"
@@ -126,13 +138,15 @@ def instantiate(values: Mapping[str, Any], model_type: str | None) -> HfConfig:
         config.fill(key, value)
     for key, kind in found.parts.items():
         if config.get(key) is None:
-            beside = found.flat and key == "text_config"
+            beside = found.flat == key
             own = {k: v for k, v in plain.items() if k not in TOP_ONLY} if beside else {}
             config.put(key, _part(key, own, kind))
+    for key in found.empty:
+        config.fill(key, None)
     config.fill("model_type", model_type)
     for fixup in FIXUPS.get(model_type or "", ()):
         fixup(config)
-    _rope(config, found.split_rope)
+    _rope(config, found.rope)
     if not found.own:
         _layer_types(config)
     return config

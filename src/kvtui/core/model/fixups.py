@@ -9,23 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvtui.core.facts import MissingFact
+from kvtui.core.model import layer_fixups as layers
 from kvtui.core.model.hf import HfConfig
+from kvtui.core.model.layer_fixups import layer_count
 
 Fixup = Callable[[HfConfig], None]
 
 NEMOTRON_H_MARKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 NEMOTRON_H_KINDS = {kind: mark for mark, kind in NEMOTRON_H_MARKS.items()}
 NEMOTRON_H_DEFAULT = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
-
-
-def _count(config: HfConfig) -> int:
-    value = config.get("num_hidden_layers")
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise MissingFact(
-            "model",
-            f"config.json: num_hidden_layers should be a whole number, found {value!r:.40}",
-        )
-    return value
 
 
 def _window_switch(off: int | None) -> Fixup:
@@ -39,7 +31,7 @@ def _window_switch(off: int | None) -> Fixup:
 
 
 def _no_window(config: HfConfig) -> None:
-    config.put("sliding_window", None)
+    config.fill("sliding_window", None)
 
 
 def _two_sided_window(when: str | bool) -> Fixup:
@@ -51,59 +43,6 @@ def _two_sided_window(when: str | bool) -> Fixup:
             config.put("sliding_window", config.sliding_window // 2 + 1)
 
     return fix
-
-
-def _every_nth_full(default: int | None, key: str | None = None) -> Fixup:
-    """`layer_types` with one full layer in each group, where the file states none."""
-
-    def fix(config: HfConfig) -> None:
-        if config.get("layer_types") is not None:
-            return
-        group = config.get(key, default) if key else default
-        if not isinstance(group, int) or group <= 0:
-            return
-        config.put(
-            "layer_types",
-            [
-                "sliding_attention" if (i + 1) % group else "full_attention"
-                for i in range(_count(config))
-            ],
-        )
-
-    return fix
-
-
-def _last_layer_full(config: HfConfig) -> None:
-    types = config.get("layer_types")
-    if isinstance(types, (list, tuple)) and types and types[-1] != "full_attention":
-        config.put("layer_types", [*types[:-1], "full_attention"])
-
-
-def _lfm2_layers(config: HfConfig) -> None:
-    if config.get("layer_types") is None:
-        count = _count(config)
-        full = config.get("full_attn_idxs")
-        full = range(count) if full is None else full
-        config.put("layer_types", ["full_attention" if i in full else "conv" for i in range(count)])
-
-
-def _llama4_layers(config: HfConfig) -> None:
-    count, interval = _count(config), int(config.get("no_rope_layer_interval") or 4)
-    marks = config.get("no_rope_layers") or [int((i + 1) % interval != 0) for i in range(count)]
-    config.put("no_rope_layers", marks)
-    if config.get("layer_types") is None:
-        config.put(
-            "layer_types", ["chunked_attention" if mark else "full_attention" for mark in marks]
-        )
-
-
-def _granite_layers(config: HfConfig) -> None:
-    """Mamba layers, and full attention on the eleventh of each group where none is stated."""
-    types = config.get("layer_types")
-    if types is None:
-        return
-    names = {"linear_attention": "mamba", "full_attention": "attention"}
-    config.put("layer_types", [names.get(kind, kind) for kind in types])
 
 
 def _nemotron_kinds(config: HfConfig, key: str, pattern_key: str) -> list[Any] | None:
@@ -172,9 +111,63 @@ def _inkling_heads(config: HfConfig) -> None:
 
 
 def _rope_part_head(config: HfConfig) -> None:
-    """MLA classes that call the rotary slice the head."""
+    """MLA classes that call the rotary slice the head, whatever the file says."""
     if config.get("qk_rope_head_dim") is not None:
         config.put("head_dim", config.qk_rope_head_dim)
+
+
+def _rope_part_head_unless_stated(config: HfConfig) -> None:
+    """MLA classes that call the rotary slice the head where the file names no other."""
+    if config.get("head_dim") is None:
+        _rope_part_head(config)
+
+
+def _minicpm3(config: HfConfig) -> None:
+    config.put("head_dim", config.get("qk_rope_head_dim"))
+    if config.get("v_head_dim") is None:
+        config.put("v_head_dim", config.hidden_size // config.num_attention_heads)
+
+
+def _mamba_inner(config: HfConfig) -> None:
+    """Inner channels of a pure Mamba model, a multiple of its hidden size."""
+    if config.get("intermediate_size") is None:
+        config.put("intermediate_size", int(config.get("expand", 2) * config.hidden_size))
+
+
+def _inkling(config: HfConfig) -> None:
+    """Sliding layers of Inkling have the full layers' shape where none is stated."""
+    if config.get("head_dim") is None:
+        config.put("head_dim", config.hidden_size // config.num_attention_heads)
+    for own, base in (
+        ("v_head_dim", "head_dim"),
+        ("swa_num_key_value_heads", "num_key_value_heads"),
+        ("swa_head_dim", "head_dim"),
+        ("swa_v_head_dim", "swa_head_dim"),
+    ):
+        if config.get(own) is None:
+            config.put(own, config.get(base))
+    if config.get("local_layer_ids") is None:
+        config.put("local_layer_ids", [])
+
+
+def _video_rope(config: HfConfig) -> None:
+    """Bailing V3 VL turns the language part's rope over time and space."""
+    text = config.get("text_config")
+    if isinstance(text, HfConfig):
+        rope = dict(text.get("rope_parameters") or text.get("rope_scaling") or {})
+        sections = config.get("mrope_section") or rope.get("mrope_section", [8, 12, 12])
+        rope.update(rope_type="default", mrope_section=sections)
+        text.put("rope_scaling", rope)
+        text.put("rope_parameters", rope)
+
+
+def _one_kv_head(config: HfConfig) -> None:
+    if config.get("attn_config") is None:
+        config.put("attn_config", {"kv_n_heads": 1})
+
+
+def _one_global_kv_head(config: HfConfig) -> None:
+    config.fill("num_global_key_value_heads", 1)
 
 
 def _glm_indexers(config: HfConfig) -> None:
@@ -190,7 +183,7 @@ def _glm_indexers(config: HfConfig) -> None:
     offset = int(config.get("index_skip_topk_offset", 2) or 0)
     config.put(
         "indexer_types",
-        ["shared" if max(i - offset + 1, 0) % freq else "full" for i in range(_count(config))],
+        ["shared" if max(i - offset + 1, 0) % freq else "full" for i in range(layer_count(config))],
     )
 
 
@@ -223,9 +216,10 @@ def _quant_from_text(config: HfConfig) -> None:
 
 _GEMMA4_TEXT: tuple[Fixup, ...] = (
     _two_sided_window("all"),
-    _every_nth_full(6),
-    _last_layer_full,
+    layers.every_nth_full(6),
+    layers.last_layer_full,
 )
+
 
 def _sizes_of_llm(config: HfConfig) -> None:
     llm = config.get("llm_config")
@@ -243,35 +237,51 @@ FIXUPS: Mapping[str, tuple[Fixup, ...]] = {
     "qwen2_5_omni_text": (_window_switch(None),),
     "qwen2_5_omni_talker": (_window_switch(None),),
     "qwen3_vl_moe_text": (_no_window,),
-    "gemma2": (_every_nth_full(2),),
-    "gemma3_text": (_two_sided_window(True), _every_nth_full(6, "sliding_window_pattern")),
-    "gemma3n_text": (_every_nth_full(5),),
+    "gemma2": (layers.every_nth_full(2),),
+    "gemma3_text": (_two_sided_window(True), layers.every_nth_full(6, "sliding_window_pattern")),
+    "gemma3n_text": (layers.every_nth_full(5),),
     "gemma4_text": _GEMMA4_TEXT,
     "gemma4_unified_text": _GEMMA4_TEXT,
     "diffusion_gemma_text": _GEMMA4_TEXT,
-    "embedding_gemma2_text": _GEMMA4_TEXT,
+    "embedding_gemma2_text": (*_GEMMA4_TEXT, _one_global_kv_head),
     "gemma4": (_gemma4_attention,),
     "gemma4_assistant": (_gemma4_attention,),
     "gemma4_unified": (_gemma4_attention,),
     "gemma4_unified_assistant": (_gemma4_attention,),
     "diffusion_gemma": (_gemma4_attention,),
     "embedding_gemma2": (_gemma4_attention,),
-    "gpt_oss": (_every_nth_full(2),),
-    "cohere2": (_every_nth_full(4, "sliding_window_pattern"),),
-    "olmo3": (_every_nth_full(4),),
-    "llama4_text": (_llama4_layers,),
-    "lfm2": (_lfm2_layers,),
-    "lfm2_moe": (_lfm2_layers,),
-    "granitemoehybrid": (_granite_layers,),
+    "gpt_oss": (layers.every_nth_full(2),),
+    "cohere2": (layers.every_nth_full(4, "sliding_window_pattern"),),
+    "olmo3": (layers.every_nth_full(4),),
+    "llama4_text": (layers.llama4_layers,),
+    "lfm2": (layers.lfm2_layers,),
+    "lfm2_moe": (layers.lfm2_layers,),
+    "granitemoehybrid": (layers.granite_layers,),
     "nemotron_h": (_nemotron_h,),
     "nemotron_h_puzzle": (_nemotron_h,),
     "inkling_mm_model": (_inkling_heads,),
+    "bailing_moe_v3_vl": (_video_rope,),
+    "beam": (layers.every_nth_full(6), layers.last_layer_full),
+    "dbrx": (_one_kv_head,),
     "deepseek_v2": (_rope_part_head,),
-    "deepseek_v3": (_rope_part_head,),
-    "deepseek_v32": (_rope_part_head,),
-    "kimi_k2": (_rope_part_head,),
+    "deepseek_v3": (_rope_part_head_unless_stated,),
+    "deepseek_v32": (_rope_part_head_unless_stated,),
+    "kimi_k2": (_rope_part_head_unless_stated,),
+    "falcon_mamba": (_mamba_inner,),
+    "mamba": (_mamba_inner,),
+    "mamba2": (_mamba_inner,),
+    "glm5_next_text": (layers.glm5_next_layers,),
+    "granite_swa": (layers.first_of_four_full,),
+    "granitemoe_swa": (layers.first_of_four_full,),
+    "hrm_text": (layers.hrm_layers,),
+    "inkling_model": (_inkling,),
+    "iquest_q1": (layers.iquest_layers,),
+    "laguna": (layers.laguna_layers,),
+    "mellum": (layers.all_full,),
+    "muse_spark_text": (layers.window_by_types,),
+    "spark2_5": (layers.spark_layers,),
     "glm_moe_dsa": (_rope_part_head, _glm_indexers),
-    "minicpm3": (_rope_part_head,),
+    "minicpm3": (_minicpm3,),
     "kimi_linear": (_kimi_linear,),
     "internvl_chat": (_sizes_of_llm,),
     "kimi_k25": (_sizes_of_text,),

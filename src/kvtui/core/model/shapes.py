@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvtui.core.facts import MissingFact
@@ -197,7 +197,7 @@ def shapes_of(config: HfConfig, text: HfConfig) -> Shapes:
     if "Glm4MoeForCausalLMNextN" in names:
         return Shapes(MHA, head, head, swa[0], swa[0])
     if "MiniCPM3ForCausalLM" in names:
-        return _mla(config, MINICPM3_HEAD_DIM, v_head, swa)
+        return replace(_mla(config, MINICPM3_HEAD_DIM, v_head, swa), qk_nope_head_dim=None)
     if "DeepseekVL2ForCausalLM" in names and text.get("use_mla", True):
         return _mla(text, MLA_HEAD_DIM, v_head, swa)
     if "KimiVLForConditionalGeneration" in names:

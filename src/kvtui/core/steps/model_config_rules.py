@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from kvtui.core.derived import is_dummy
 from kvtui.core.findings import Stage, drop, set_to
-from kvtui.core.model.classes import config_classes
+from kvtui.core.model.classes import knows_type
 from kvtui.core.model.config import Problem
 from kvtui.core.model.load import LONGCAT
 from kvtui.core.model.quant import COMPATIBLE
@@ -35,7 +35,7 @@ def _unknown_type(r: Resolution) -> tuple[str | None, bool] | None:
     config = r.facts.checkpoint(r.model_path).config
     kind, names = config.get("model_type"), config.get("architectures") or ()
     raw_mamba = not kind and not names and "d_model" in config and "ssm_cfg" in config
-    if kind in config_classes() or raw_mamba or any(name in LONGCAT for name in names):
+    if knows_type(kind) or raw_mamba or any(name in LONGCAT for name in names):
         return None
     code = config.get("auto_map")
     return kind, isinstance(code, Mapping) and "AutoConfig" in code
