@@ -105,24 +105,28 @@ def explain(text: str) -> tuple[Explanation, ...]:
     """Everything that can be said about the errors in a text, recognised ones first."""
     text = _ANSI.sub("", text[-TEXT_LIMIT:])
     lines = text.split("\n")
-    found = list(_recognised(lines, text))
-    seen = {item.line_number for item in found}
+    hits = list(_hits(text))
+    found = list(_recognised(hits, lines, text))
     if not found or len(text) > SHORT:
-        found += [item for item in _by_mention(lines, text) if item.line_number not in seen]
+        found += _by_mention(lines, text, [fragment for _, (fragment, _) in hits])
     return tuple(_distinct(found))[:MOST]
 
 
-def _recognised(lines: list[str], text: str) -> Iterator[Explanation]:
+Hit = tuple[int, tuple[str, Entry]]
+"""Where a fragment was found, and whose it is."""
+
+
+def _recognised(hits: list[Hit], lines: list[str], text: str) -> Iterator[Explanation]:
     """Explanations by fragment; where several fit one line, the longest fragment has the word."""
     taken: dict[int, int] = {}
-    for at, (fragment, entry) in _hits(text):
+    for at, (fragment, entry) in hits:
         number = text.count("\n", 0, at)
         if taken.setdefault(number, len(fragment)) > len(fragment):
             continue
         yield _of_entry(entry, _shown(lines[number]), number + 1, text[at : at + 600])
 
 
-def _hits(text: str) -> Iterator[tuple[int, tuple[str, Entry]]]:
+def _hits(text: str) -> Iterator[Hit]:
     collapsed = " ".join(text.split()) if len(text) <= SHORT else ""
     for pair in entries():
         at = text.rfind(pair[0])
@@ -155,9 +159,13 @@ def doc_parts(doc: str) -> tuple[str, str, str]:
     return " ".join(title.split()), " ".join(why.split()), " ".join(fix.split())
 
 
-def _by_mention(lines: list[str], text: str) -> Iterator[Explanation]:
+def _by_mention(lines: list[str], text: str, known: list[str]) -> Iterator[Explanation]:
     """Explanations of error lines that nothing knows, by what they mention; the last first."""
-    numbers = [n for n in range(len(lines) - 1, -1, -1) if _ERROR_LINE.search(lines[n])]
+    numbers = [
+        n
+        for n in range(len(lines) - 1, -1, -1)
+        if _ERROR_LINE.search(lines[n]) and not any(part in lines[n] for part in known)
+    ]
     if not numbers and len(text) <= SHORT and text.strip():
         yield _of_words(" ".join(text.split()), 1)
         return
