@@ -16,6 +16,8 @@ from kvtui.core.explain import doc_parts, explain, known_errors
 from kvtui.core.explain_bootlog import STEPS, read_boot_log
 from kvtui.core.explain_mentions import meaning_of, mentions_in
 from kvtui.core.options import NEWEST, catalogue
+from kvtui.core.pipeline import PIPELINE
+from kvtui.core.resolution import Rule
 
 LOG = """[2026-10-30 10:00:01] server_args=ServerArgs(model_path='/m/x', tp_size=2, page_size=64)
 [2026-10-30 10:00:02 TP0] Load weight begin. avail mem=78.58 GB
@@ -105,11 +107,13 @@ def test_mentions_are_options_variables_and_classes() -> None:
 
 def test_the_table_names_options_of_today() -> None:
     known = catalogue().options
+    ids = {part.id for part in PIPELINE if isinstance(part, Rule)}
     for error in known_errors():
         assert error.meaning.endswith(".")
         assert error.change.endswith(".")
         assert all(len(fragment) >= 8 for fragment in error.fragments)
         assert all(name in known or name.startswith("env:") for name in error.options)
+        assert error.rule is None or error.rule in ids
 
 
 def test_nothing_wrong_nothing_said() -> None:

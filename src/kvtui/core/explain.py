@@ -60,6 +60,8 @@ class KnownError:
     meaning: str
     change: str
     source: str
+    rule: str | None = None
+    """Id of the rule that finds the cause ahead."""
 
 
 @cache
@@ -74,6 +76,7 @@ def known_errors() -> tuple[KnownError, ...]:
             row["meaning"],
             row["change"],
             row["source"],
+            row.get("rule"),
         )
         for row in rows
     )
@@ -121,8 +124,9 @@ def _recognised(hits: list[Hit], lines: list[str], text: str) -> Iterator[Explan
     taken: dict[int, int] = {}
     for at, (fragment, entry) in hits:
         number = text.count("\n", 0, at)
-        if taken.setdefault(number, len(fragment)) > len(fragment):
+        if taken.get(number, 0) > (len(fragment) if isinstance(entry, Rule) else 0):
             continue
+        taken.setdefault(number, len(fragment))
         yield _of_entry(entry, _shown(lines[number]), number + 1, text[at : at + 600])
 
 
@@ -142,7 +146,7 @@ def _of_entry(entry: Entry, line: str, number: int, around: str) -> Explanation:
         options = entry.options or mentions.options
         return Explanation(
             entry.meaning, entry.change, line, number, options, mentions.classes,
-            source=entry.source,
+            entry.rule, source=entry.source,
         )  # fmt: skip
     title, why, fix = doc_parts(entry.doc)
     first = (entry.option,) if entry.option else ()
