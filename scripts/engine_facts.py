@@ -1,19 +1,22 @@
 """Write down every option of an installed SGLang release: `options-VERSION.json`.
 
-Runs in that engine's own Python and imports nothing of kvtui:
+    python scripts/engine_facts.py --version 0.5.23 --cache ~/.cache/kvtui-engine
 
-    ENGINE_PYTHON scripts/engine_facts.py src/kvtui/core/tables
-
-With `--check` it writes nothing and exits 1 where the stored table differs.
+finds the engine in the cache and runs this file again in that engine's own Python, where it
+imports nothing of kvtui. With `--check` it writes nothing and exits 1 where the table is stale.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+TABLES = Path(__file__).resolve().parents[1] / "src" / "kvtui" / "core" / "tables"
 
 KINDS = {
     "_StoreAction": "value",
@@ -108,12 +111,28 @@ def text_of(table: dict[str, Any]) -> str:
     return f'{{"engine_version": {version}, "options": [\n{rows}\n]}}\n'
 
 
+def in_engine(version: str, cache: Path, rest: list[str]) -> int:
+    """Run this file in the Python of an engine in the cache."""
+    home = cache / f"sglang-{version}"
+    python = home / "bin" / "python"
+    if not python.exists():
+        print(f"{python}: no SGLang {version} is installed there", file=sys.stderr)
+        return 2
+    env = {**os.environ, "LD_LIBRARY_PATH": str(home / "stub")}
+    return subprocess.run([python, __file__, *rest], env=env, check=False).returncode
+
+
 def main() -> int:
     """Write or check the table; the exit code says whether the stored one was fresh."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the tables lie")
+    parser.add_argument("folder", type=Path, nargs="?", default=TABLES, help="where tables lie")
     parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--version", help="release to look for in the cache")
+    parser.add_argument("--cache", type=Path, default=Path("~/.cache/kvtui-engine").expanduser())
     wanted = parser.parse_args()
+    if wanted.version:
+        rest = [str(wanted.folder), *(["--check"] if wanted.check else [])]
+        return in_engine(wanted.version, wanted.cache, rest)
     table = engine_options()
     path = wanted.folder / f"options-{table['engine_version']}.json"
     text = text_of(table)

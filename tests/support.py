@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kvtui.core.argv import parse
 from kvtui.core.draft import Draft
@@ -25,14 +26,7 @@ def draft_of(
     """A draft from SGLang arguments as text."""
     words = shlex.split(argv) if isinstance(argv, str) else list(argv)
     draft = parse(words)
-    return Draft(
-        options=draft.options,
-        env={**draft.env, **(env or {})},
-        gpu=gpu,
-        gpu_count=gpu_count,
-        unknown=draft.unknown,
-        spelled=draft.spelled,
-    )
+    return replace(draft, env={**draft.env, **(env or {})}, gpu=gpu, gpu_count=gpu_count)
 
 
 def facts_for(draft: Draft, checkpoints: Mapping[str, Checkpoint] | None = None) -> Facts:
