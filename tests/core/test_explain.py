@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,10 @@ from hypothesis import strategies as st
 from kvtui.core.explain import doc_parts, explain, known_errors
 from kvtui.core.explain_bootlog import STEPS, read_boot_log
 from kvtui.core.explain_mentions import meaning_of, mentions_in
-from kvtui.core.options import NEWEST, catalogue
+from kvtui.core.options import catalogue
 from kvtui.core.pipeline import PIPELINE
 from kvtui.core.resolution import Rule
+from tests.core.installed import engine_home
 
 LOG = """[2026-10-30 10:00:01] server_args=ServerArgs(model_path='/m/x', tp_size=2, page_size=64)
 [2026-10-30 10:00:02 TP0] Load weight begin. avail mem=78.58 GB
@@ -188,11 +188,7 @@ def skeleton(node: ast.expr) -> str:
 @pytest.mark.engine
 def test_start_up_errors_of_the_release_are_recognised() -> None:
     """At least 95 % of the messages that name an option are known, the others are explained."""
-    home = Path(os.path.expanduser("~root" if os.geteuid() == 0 else "~"))
-    sites = list((home / ".cache" / "kvtui-engine" / f"sglang-{NEWEST}").glob("lib/python*"))
-    if not sites:
-        pytest.skip(f"no SGLang {NEWEST} is installed")
-    root = sites[0] / "site-packages" / "sglang" / "srt"
+    root = next(engine_home().glob("lib/python*/site-packages/sglang/srt"))
     naming = [m for m in messages(root) if re.search(r"(?<![\w-])--[a-z]", m)]
     naming = [m for m in naming if mentions_in(m).options]
     assert len(naming) > 300

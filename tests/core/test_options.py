@@ -12,6 +12,7 @@ import pytest
 from kvtui.core.options import NEWEST, catalogue, stored_versions
 from kvtui.core.suggest import nearest, nearest_choice, nearest_flag, nearest_name
 from kvtui.core.values import read_human_int
+from tests.core.installed import engine_home
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,10 +81,7 @@ def test_nearest_spellings() -> None:
 @pytest.mark.engine
 def test_table_is_fresh() -> None:
     """The stored table is what the installed engine of that release declares."""
-    home = Path(os.path.expanduser("~root" if os.geteuid() == 0 else "~"))
-    engine = home / ".cache" / "kvtui-engine" / f"sglang-{NEWEST}"
-    if not engine.is_dir():
-        pytest.skip(f"no SGLang {NEWEST} is installed")
+    engine = engine_home()
     done = subprocess.run(
         [engine / "bin" / "python", ROOT / "scripts" / "engine_facts.py", "--check",
          ROOT / "src" / "kvtui" / "core" / "tables"],
