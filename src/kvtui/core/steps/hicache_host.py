@@ -338,8 +338,8 @@ def layer_split_copies(r: Resolution) -> Iterator[Hit]:
     option="pp_size",
     source=f"{ASSEMBLER}:2574",
     example=Example(
-        "--enable-hierarchical-cache --tp-size 4 --pp-size 2",
-        model="nvidia/MiniMax-M3-NVFP4",
+        "--enable-hierarchical-cache --tp-size 4 --pp-size 2 --json-model-override-args "
+        '\'{"architectures": ["MiniMaxM3SparseForCausalLM"]}\'',
         gpu="h200",
     ),
     fragments=("MiniMax-M3 sparse HiCache does not support pipeline",),

@@ -120,7 +120,7 @@ def store_config_suits(r: Resolution) -> Iterator[Hit]:
     fragments=("cannot access local variable 'bytes_per_page'",),
 )
 def hf3fs_layout(r: Resolution) -> Iterator[Hit]:
-    """3FS stores pages of layout layer_first, page_first or page_first_direct.
+    """A 3FS store takes pages of layout layer_first, page_first or page_first_direct.
 
     Why: the size of a page in its file is worked out for these only.
     Fix: layout page_first.
@@ -218,7 +218,7 @@ MOONCAKE_ADDRESSES = (
     fragments=("MLA model is not supported without global metadata server",),
 )
 def hf3fs_mla_needs_metadata(r: Resolution) -> Iterator[Hit]:
-    """3FS stores MLA pages with a metadata server only.
+    """A 3FS store takes MLA pages with a metadata server only.
 
     Why: all ranks share one copy of an MLA page and must agree on its place.
     Fix: SGLANG_HICACHE_HF3FS_CONFIG_PATH with a metadata_server_url in that file.

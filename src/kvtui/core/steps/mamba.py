@@ -149,7 +149,7 @@ def flashinfer_mamba_exists(r: Resolution) -> Iterator[Hit]:
     ),
 )
 def int8_checkpoints_stay_on_gpu(r: Resolution) -> Iterator[Hit]:
-    """8-bit state checkpoints live in the built-in radix cache only.
+    """State checkpoints of 8 bits live in the built-in radix cache only.
 
     Why: HiCache, LMCache and other radix caches would read 8-bit rows as full-width ones.
     Fix: drop one of the two.
