@@ -57,7 +57,6 @@ class Device:
             "cuda": torch.version.cuda,
             "python": platform.python_version(),
             "executable": sys.executable,
-            "host": platform.node(),
             "why_cpu": self.why,
         }
         if self.is_cuda:

@@ -143,7 +143,7 @@ class Run:
 
     def _exercise(self, pool: Pool) -> None:
         if not pool.plan.writable:
-            with self.step("refusals", "Writes are refused") as figures:
+            with self.step("exercise", "Writes are refused") as figures:
                 figures["refused"] = try_refusals(pool)
             return
         with self.step("exercise", "Write, read back bit for bit, free") as figures:
