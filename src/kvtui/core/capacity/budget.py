@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kvtui.core.capacity.versions import SizingRule
 from kvtui.core.derived import whole
-from kvtui.core.facts import GIB, MIB
+from kvtui.core.facts import MIB
+from kvtui.core.pools.build import cell_bytes
 from kvtui.core.pools.cell import index_cell, priced_layers, window_cell
 from kvtui.core.pools.geometry import Geometry
 from kvtui.core.pools.sizes import Sizes, aligned, from_budget, from_tokens, swa_ratio
@@ -125,14 +126,14 @@ def _as_priced(r: Resolution, g: Geometry, rule: SizingRule) -> Geometry:
     return g
 
 
-def _earlier_latents(r: Resolution, g: Geometry, budget: float, rule: SizingRule) -> Sizes:
-    """Sparse latent pools of releases that left scales or index keys out of the price."""
+def _earlier_latent_price(r: Resolution, g: Geometry, rule: SizingRule) -> int:
+    """A sparse latent token in releases that left scales or index keys out of the price."""
     layers = priced_layers(g)
     row = latent_dim(r, g) if rule.packed_scales else g.latent
     cell = row * layers * g.item_bytes
     if rule.index_keys:
         cell += index_cell(r, g, layers) * g.dcp
-    return Sizes(aligned(budget // cell, g.page_size))
+    return int(cell)
 
 
 def _earlier_window(r: Resolution, g: Geometry, budget: float) -> Sizes:
@@ -142,11 +143,22 @@ def _earlier_window(r: Resolution, g: Geometry, budget: float) -> Sizes:
     return Sizes(full, full, aligned(full * swa_ratio(r), g.page_size))
 
 
+def price(r: Resolution, g: Geometry, rule: SizingRule) -> float:
+    """Budget bytes that a release charges for one token, drafts counted."""
+    priced = _as_priced(r, g, rule)
+    if g.dsa and not g.hybrid_swa and not (rule.packed_scales and rule.index_keys):
+        return float(_earlier_latent_price(r, priced, rule))
+    if g.hybrid_swa and not g.dsv4 and not rule.window_ratio:
+        prices = window_cell(r, priced)
+        return float(prices.full_bytes + prices.swa_bytes + prices.fixed)
+    return cell_bytes(r, priced)
+
+
 def sizes_from_budget(r: Resolution, g: Geometry, budget: float, rule: SizingRule) -> Sizes:
     """Pool sizes of one stage for `budget` bytes under a release's rule."""
     priced = _as_priced(r, g, rule)
     if g.dsa and not g.hybrid_swa and not (rule.packed_scales and rule.index_keys):
-        return _earlier_latents(r, priced, budget, rule)
+        return Sizes(aligned(budget // _earlier_latent_price(r, priced, rule), g.page_size))
     if g.hybrid_swa and not g.dsv4 and not rule.window_ratio:
         return _earlier_window(r, priced, budget)
     sizes = from_budget(r, priced, int(budget))
@@ -179,25 +191,23 @@ class Requests:
     """option | default | tokens | states."""
 
 
+def automatic_requests(tokens: int, context: int, rule: SizingRule) -> int:
+    """The request limit where no option sets one (kv_cache_configurator.py:3122)."""
+    wanted = int(tokens / max(1, context) * REQUESTS_PER_CONTEXT)
+    return max(min(wanted, MOST_REQUESTS), LEAST_REQUESTS) + int(rule.extra_request)
+
+
 def running_requests(
     r: Resolution, g: Geometry, tokens: int, state: StateShare, rule: SizingRule
 ) -> Requests:
     """The request limit of one data-parallel rank (kv_cache_configurator.py:3117)."""
-    context = max(1, g.context)
     limit = r.max_running_requests
     if limit is not None:
         count, by = max(1, whole(limit) // g.attn_dp), "option"
     else:
-        wanted = int(tokens / context * REQUESTS_PER_CONTEXT)
-        count, by = max(min(wanted, MOST_REQUESTS), LEAST_REQUESTS), "default"
-        count += int(rule.extra_request)
+        count, by = automatic_requests(tokens, g.context, rule), "default"
     if tokens // 2 < count:
         count, by = tokens // 2, "tokens"
     if g.mambaish is not None and state.slots // state.per_request < count:
         count, by = state.slots // state.per_request, "states"
     return Requests(max(count, 0), by)
-
-
-def gib(value: float) -> float:
-    """Bytes in GiB."""
-    return value / GIB

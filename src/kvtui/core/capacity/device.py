@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kvtui.core.capacity.figures import Figure, estimated
 from kvtui.core.derived import whole
 from kvtui.core.facts import GIB, MIB, GpuFacts
+from kvtui.core.steps.memory import encoder_factor, serves_images
 
 if TYPE_CHECKING:
     from kvtui.core.resolution import Resolution
@@ -73,6 +74,13 @@ def earlier_fraction(r: Resolution, style: str) -> float:
     ranks = max(1, whole(r.tp_size, 1)) * max(1, whole(r.pp_size, 1))
     if style == "flat":
         return next(value for least, value in FLAT_FRACTIONS if ranks >= least)
+    reserve = _earlier_reserve(r, style, memory, ranks)
+    fraction = round((memory - reserve) / memory, 3)
+    return fraction * encoder_factor(r) if serves_images(r) else fraction
+
+
+def _earlier_reserve(r: Resolution, style: str, memory: float, ranks: int) -> float:
+    """MiB that an earlier release kept back."""
     if style == "classes":
         found = next(((a, b) for top, a, b in CLASS_RESERVES if memory < top), (32.0, 0.0))
         reserve = (found[0] + found[1] * ranks) * 1024
@@ -80,7 +88,7 @@ def earlier_fraction(r: Resolution, style: str) -> float:
             reserve += 4096
         if r.speculative_algorithm is not None:
             reserve += 2048
-        return round((memory - reserve) / memory, 3)
+        return reserve
     chunk = whole(r.chunked_prefill_size)
     batch = r.cuda_graph_config.decode.max_bs or 0
     reserve = 512 + 1.5 * max(chunk if chunk > 0 else whole(r.max_prefill_tokens), 2048)
@@ -91,4 +99,4 @@ def earlier_fraction(r: Resolution, style: str) -> float:
         reserve = max(reserve, 10 * 1024)
     if r.speculative_algorithm is not None and r.speculative_algorithm != "NGRAM":
         reserve += 6144 if r.speculative_algorithm == "STANDALONE" else 2048
-    return round((memory - reserve) / memory, 3)
+    return reserve

@@ -11,6 +11,7 @@ from kvtui.core.capacity.budget import (
     StateShare,
     budget_bytes,
     capped,
+    price,
     reservation_bytes,
     running_requests,
     sizes_from_budget,
@@ -20,6 +21,7 @@ from kvtui.core.capacity.device import Baseline, baseline, earlier_fraction
 from kvtui.core.capacity.figures import Figure, estimated, exact
 from kvtui.core.capacity.host import HostNeed, host_need
 from kvtui.core.capacity.inventory import experts_of
+from kvtui.core.capacity.quantized import MXFP4, packs_experts
 from kvtui.core.capacity.versions import NEWEST, SizingRule, parse_version, sizing_rule
 from kvtui.core.capacity.view import as_json, as_lines
 from kvtui.core.capacity.weights import (
@@ -35,7 +37,6 @@ from kvtui.core.capacity.working import WORKING_ERROR, working_bytes
 from kvtui.core.derived import whole
 from kvtui.core.facts import GIB, MIB, MissingFact
 from kvtui.core.model.config import draft_model_of
-from kvtui.core.pools.build import cell_bytes
 from kvtui.core.pools.geometry import Geometry, geometry_of, stages
 from kvtui.core.pools.sizes import Sizes, request_rows, table_columns
 from kvtui.core.resolution import Part, Resolution, step
@@ -47,10 +48,14 @@ if TYPE_CHECKING:
 CONTEXTS = (4096, 32768, 131072)
 """Context lengths for which the requests that fit are counted; the model's own comes on top."""
 
-LOADED_EXTRA_BYTES = 0.04 * GIB
+LOADED_EXTRA_BYTES = 0.06 * GIB
 """What a loaded model takes besides its tensors: rotary tables, handles."""
 LINKED_EXTRA_BYTES = 0.2 * GIB
 """The same where ranks exchange: buffers of custom all-reduce and the like."""
+
+
+STALE_SCALES = 4 / 32 / MXFP4
+"""Scales of FP4 experts as they are loaded, relative to the packed experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +200,10 @@ def _draft_bytes(r: Resolution, target: Loaded, w: Widths) -> float:
     return rank_bytes(draft.inside, w) + rank_bytes(draft.outside, w)
 
 
-def _weights(
-    r: Resolution, g: Geometry, model: Loaded, w: Widths, bounds: tuple[tuple[int, int], ...]
-) -> Figure:
-    size = stage_bytes(model, w, g.start, g.end, len(bounds))
+def _weights(r: Resolution, g: Geometry, model: Loaded, w: Widths, rule: SizingRule) -> Figure:
+    size = stage_bytes(model, w, g.start, g.end, len(stages(r, g.model)))
+    if rule.stale_scales and r.platform.is_sm90 and packs_experts(g.model):
+        size += model.inside.expert / w.expert / g.pp * STALE_SCALES
     return scaled(g.model, model, size)
 
 
@@ -208,7 +213,7 @@ def _stage(
 ) -> Stage:  # fmt: skip
     g = geometry_of(r, number)
     w = widths(r, g.attn_tp, experts_of(g.model.hf_text_config))
-    weights = _weights(r, g, model, w, stages(r, g.model))
+    weights = _weights(r, g, model, w, rule)
     last = number == g.pp - 1
     draft = _draft_bytes(r, model, w) if last else 0.0
     start = printed.baseline if printed.baseline is not None else base.free.value
@@ -299,10 +304,10 @@ def _assemble(
     g, state, budget = stage.geometry, stage.state, stage.budget
     start = Figure(printed.baseline, "exact") if printed.baseline is not None else base.free
     table = request_rows(r, limit.count) * table_columns(r, g) * 4
-    price = cell_bytes(r, g)
-    used = min(max(budget.value, 0.0), sizes.tokens * price + state.bytes)
-    if sizes.tokens < stage.sizes.tokens:
-        used = sizes.tokens * price + state.bytes
+    charged = price(r, g, rule_of(r))
+    used = sizes.tokens * charged + state.bytes
+    if sizes.tokens >= stage.sizes.tokens:
+        used = min(max(budget.value, 0.0), used)
     reserve = reserved_memory(r) * MIB
     working = working_bytes(r, g)
     left = stage.free.value - used - table - working
@@ -317,7 +322,7 @@ def _assemble(
         free_after_load=stage.free,
         fraction=fraction,
         budget=budget,
-        bytes_per_token=Figure(price),
+        bytes_per_token=Figure(charged),
         tokens=Figure(sizes.tokens, capacity_kind, tokens_error),  # type: ignore[arg-type]
         full_tokens=sizes.full,
         swa_tokens=sizes.swa,

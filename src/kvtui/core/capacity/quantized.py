@@ -196,6 +196,17 @@ def _side(model: ModelConfig) -> Mapping[str, Any]:
     return nested if isinstance(nested, Mapping) else {}
 
 
+def packs_experts(model: ModelConfig) -> bool:
+    """True where routed experts are MXFP4 beside FP8 layers.
+
+    The engine looks into DeepSeek-V4's tensors to tell; of the public checkpoints those with FP4
+    experts say so in config.json, and those without a word hold FP8.
+    """
+    if not model.is_fp4_experts:
+        return False
+    return not model.is_deepseek_v4_arch or model.hf_config.get("expert_dtype") == "fp4"
+
+
 def scheme_of(model: ModelConfig) -> Scheme:
     """The scheme of a loaded checkpoint."""
     plain = DTYPE_BYTES.get(model.dtype, 2.0)
@@ -227,7 +238,7 @@ def scheme_of(model: ModelConfig) -> Scheme:
     experts = EXPERTS_ONLY.get(method)
     if method == "mxfp4":
         experts = MXFP4
-    if getattr(model, "is_fp4_experts", False):
+    if packs_experts(model):
         experts = MXFP4
     if getattr(model, "nvfp4_moe_meta", None):
         experts = NVFP4

@@ -25,6 +25,9 @@ class SizingRule:
     """A DFLASH draft of a sliding-window target is priced (0.5.16 did not)."""
     state_padding: bool = True
     """The padding slot of the state pool is charged (since 2026-07-23)."""
+    stale_scales: bool = False
+    """FP4 experts keep their scales as loaded, 4 bytes for 32 values, beside those that Hopper
+    kernels read (seen on 0.5.15; released since, marlin_utils_fp4.py:463)."""
     multimodal_mib: int = 100
     """Kept back for a multimodal model's embedding cache (since 0.5.18)."""
     extra_request: bool = False
@@ -41,7 +44,7 @@ SINCE: tuple[tuple[tuple[int, int, int], dict[str, object]], ...] = (
     ((0, 5, 9), {"window_ratio": False}),
     ((0, 5, 14), {"eagle_draft": False}),
     ((0, 5, 16), {"state_padding": False}),
-    ((0, 5, 17), {"packed_scales": False, "dflash_windowed": False}),
+    ((0, 5, 17), {"packed_scales": False, "dflash_windowed": False, "stale_scales": True}),
     ((0, 5, 18), {"multimodal_mib": 0}),
 )
 """(first release with the present behaviour, what held before it)."""
