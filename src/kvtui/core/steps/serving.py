@@ -145,6 +145,7 @@ def http_settings(r: Resolution) -> Iterator[Hit]:
         )
     if not r.enable_http2:
         return
+    r.doubt("--enable-http2 needs the granian package, which not every installation has")
     for name, least, most in (
         ("http2_max_concurrent_streams", 1, 2**32),
         ("http2_initial_connection_window_size", 1024, 2**31),
