@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtui.core.findings import Stage
-from kvtui.core.steps.hisparse import config_complaint
+from kvtui.core.steps.hisparse_config import config_complaint
 from tests.support import judge
 
 GOOD = "--model-path deepseek-ai/DeepSeek-V3.2 --tp-size 8 --enable-hisparse --disable-radix-cache"

@@ -77,7 +77,7 @@ def store_complaints(backend: Value, config: Any, tp_size: Value) -> Iterator[st
     if backend == "dynamic":
         missing = [key for key in DYNAMIC_KEYS if key not in config]
         if missing:
-            yield f"back end dynamic needs {', '.join(missing)}"
+            yield f"its configuration lacks {', '.join(missing)}"
     if backend == "nixl" and not isinstance(config.get("l3_cleaner_enabled", True), bool):
         yield "l3_cleaner_enabled must be true or false"
 

@@ -66,3 +66,23 @@ def combine(title: str, *fixes: Fix) -> Fix:
         for change in fix.changes:
             changes.setdefault(change.option, change)
     return Fix(title, tuple(changes.values()))
+
+
+def is_fp4(r: Resolution) -> bool:
+    """True where KV is stored in 4 bits."""
+    return r.kv_cache_dtype in FP4_DTYPES
+
+
+def fp4_on_cuda(r: Resolution) -> bool:
+    """True where FP4 pages meet an NVIDIA GPU."""
+    return is_fp4(r) and r.platform.is_cuda
+
+
+def native_nvfp4(r: Resolution) -> bool:
+    """True where trtllm_mha on SM100 keeps nvfp4 pages in its own scale layout."""
+    return is_nvfp4(r) and r.platform.is_sm100 and "trtllm_mha" in r.backends
+
+
+def mixed_nvfp4(r: Resolution) -> bool:
+    """True where prefill unpacks nvfp4 to FP8 and decode reads it natively."""
+    return is_nvfp4(r) and r.backends == ("flashinfer", "trtllm_mha")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvtui.core.findings import Stage, drop, set_to
-from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
+from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 from kvtui.core.steps.kv_cache_common import (
     AUTO_KV,
-    FP4_DTYPES,
+    fp4_on_cuda,
     fp8_kv,
+    is_fp4,
     is_nvfp4,
-    spec_name,
+    native_nvfp4,
 )
+from kvtui.core.steps.kv_cache_fp4_spec import NATIVE_SPEC_GATES
 
 HOOK = "arg_groups/kv_cache_hook.py"
-NATIVE_SPEC = ("EAGLE", "EAGLE3", "NEXTN", "NGRAM")
-"""Speculative algorithms that write native nvfp4 pages. Source: kv_cache_hook.py:161."""
 FP4_BACKENDS = {
     (True, True): ("flashinfer", "trtllm_mla"),
     (True, False): ("triton", "torch_native", "flex_attention"),
@@ -25,23 +25,6 @@ FP4_BACKENDS = {
 }
 """Back ends that read FP4 pages, by (fa4 runs prefill, MLA model). With fa4 the decode back end
 counts, else the common one. Source: kv_cache_hook.py:275-317."""
-
-
-def _fp4(r: Resolution) -> bool:
-    return r.kv_cache_dtype in FP4_DTYPES
-
-
-def _fp4_on_cuda(r: Resolution) -> bool:
-    return _fp4(r) and r.platform.is_cuda
-
-
-def native_nvfp4(r: Resolution) -> bool:
-    """True where trtllm_mha on SM100 keeps nvfp4 pages in its own scale layout."""
-    return is_nvfp4(r) and r.platform.is_sm100 and "trtllm_mha" in r.backends
-
-
-def _mixed_nvfp4(r: Resolution) -> bool:
-    return is_nvfp4(r) and r.backends == ("flashinfer", "trtllm_mha")
 
 
 @rule(
@@ -88,119 +71,11 @@ def fp4_has_no_unified_memory(r: Resolution) -> Iterator[Hit]:
     Why: it allocates neither block scales nor the workspace that unpacks pages.
     Fix: drop --enable-unified-memory, or use fp8_e4m3.
     """
-    if _fp4_on_cuda(r) and r.enable_unified_memory:
+    if fp4_on_cuda(r) and r.enable_unified_memory:
         yield hit(
             f"the unified pool has no scale buffers for {r.kv_cache_dtype}",
             drop("enable_unified_memory"),
             fp8_kv(r),
-        )
-
-
-@rule(
-    "KV307",
-    stage=Stage.RESOLVE,
-    option="speculative_algorithm",
-    source=f"{HOOK}:166",
-    example=Example(
-        "--kv-cache-dtype nvfp4 --speculative-algorithm STANDALONE "
-        "--speculative-draft-model-path Qwen/Qwen3-0.6B",
-        gpu="b200",
-    ),
-    fragments=(
-        "SM100 native NVFP4 speculative decoding does not yet support",
-        "SM100 native NVFP4 speculative decoding supports",
-    ),
-)
-def native_nvfp4_spec_algorithm(r: Resolution) -> Iterator[Hit]:
-    """Native nvfp4 takes EAGLE, EAGLE3, NEXTN and NGRAM.
-
-    Why: only their draft tokens are committed in trtllm_mha's scale layout.
-    Fix: another algorithm, or KV dtype fp8_e4m3.
-    """
-    name = spec_name(r)
-    if name and _fp4_on_cuda(r) and native_nvfp4(r) and name not in NATIVE_SPEC:
-        yield hit(
-            f"{name} can't commit draft tokens to native nvfp4 pages; "
-            "EAGLE, EAGLE3, NEXTN and NGRAM can",
-            fp8_kv(r),
-            drop("speculative_algorithm"),
-        )
-
-
-@rule(
-    "KV308",
-    stage=Stage.RESOLVE,
-    option="speculative_ngram_max_bfs_breadth",
-    source=f"{HOOK}:191",
-    example=Example("--kv-cache-dtype nvfp4 --speculative-algorithm NGRAM", gpu="b200"),
-    fragments=("SM100 native NVFP4 NGRAM speculative decoding requires",),
-)
-def native_nvfp4_ngram_is_linear(r: Resolution) -> Iterator[Hit]:
-    """NGRAM on native nvfp4 drafts a chain, not a tree.
-
-    Why: trtllm_mha verifies linear drafts only; NGRAM's default breadth is 10.
-    Fix: --speculative-ngram-max-bfs-breadth 1.
-    """
-    breadth = r.speculative_ngram_max_bfs_breadth
-    if spec_name(r) == "NGRAM" and _fp4_on_cuda(r) and native_nvfp4(r) and breadth != 1:
-        yield hit(
-            f"NGRAM drafts trees of breadth {breadth}; trtllm_mha on nvfp4 verifies chains",
-            set_to("draft one chain (fewer accepted tokens)", speculative_ngram_max_bfs_breadth=1),
-            fp8_kv(r),
-        )
-
-
-def _native_draft(r: Resolution) -> bool:
-    return spec_name(r) not in (None, "NGRAM") and _fp4_on_cuda(r) and native_nvfp4(r)
-
-
-@step(f"{HOOK}:212")
-def draft_nvfp4_on_trtllm(r: Resolution) -> None:
-    """Run the draft model of a native nvfp4 target on trtllm_mha."""
-    if _native_draft(r) and r.speculative_draft_attention_backend is None:
-        r.default(
-            "the draft's nvfp4 pages are read by trtllm_mha only",
-            speculative_draft_attention_backend="trtllm_mha",
-        )
-
-
-@rule(
-    "KV309",
-    stage=Stage.RESOLVE,
-    option="speculative_draft_attention_backend",
-    source=f"{HOOK}:223",
-    example=Example(
-        "--kv-cache-dtype nvfp4 --speculative-algorithm EAGLE "
-        "--speculative-draft-model-path Qwen/Qwen3-0.6B --speculative-num-steps 3 "
-        "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4 "
-        "--speculative-draft-attention-backend triton",
-        gpu="b200",
-    ),
-    fragments=("--speculative-draft-attention-backend=trtllm_mha so the",),
-)
-def native_nvfp4_draft_backend(r: Resolution) -> Iterator[Hit]:
-    """The draft of a native nvfp4 target runs on trtllm_mha.
-
-    Why: the draft's pool has the target's scale layout, which no other back end reads.
-    Fix: drop --speculative-draft-attention-backend.
-    """
-    backend = r.speculative_draft_attention_backend
-    if _native_draft(r) and backend not in (None, "trtllm_mha"):
-        yield hit(
-            f"the draft's nvfp4 pages are read by trtllm_mha only, and {backend} is set",
-            drop("speculative_draft_attention_backend"),
-            fp8_kv(r),
-        )
-
-
-@step(f"{HOOK}:247")
-def verify_mixed_nvfp4_on_decode(r: Resolution) -> None:
-    """Verify drafts on the decode back end where prefill unpacks to FP8."""
-    mixed = r.speculative_algorithm is not None and _fp4_on_cuda(r) and native_nvfp4(r)
-    if mixed and _mixed_nvfp4(r) and r.speculative_attention_mode == "prefill":
-        r.declare(
-            "flashinfer's FP8 workspace can't be refreshed inside a captured verification",
-            speculative_attention_mode="decode",
         )
 
 
@@ -218,7 +93,7 @@ def native_nvfp4_has_no_pd(r: Resolution) -> Iterator[Hit]:
     Why: the transfer path does not carry trtllm_mha's block scales.
     Fix: fp8_e4m3 on both sides, or no PD disaggregation.
     """
-    if r.disaggregation_mode != "null" and _fp4_on_cuda(r) and native_nvfp4(r):
+    if r.disaggregation_mode != "null" and fp4_on_cuda(r) and native_nvfp4(r):
         yield hit(
             f"a {r.disaggregation_mode} server sends or receives pages, and nvfp4 scales "
             "are not part of the transfer",
@@ -241,7 +116,7 @@ def native_nvfp4_has_no_host_tier(r: Resolution) -> Iterator[Hit]:
     Why: the host pools of HiCache and LMCache hold no block scales.
     Fix: fp8_e4m3, or no host tier.
     """
-    if not (_fp4_on_cuda(r) and native_nvfp4(r)):
+    if not (fp4_on_cuda(r) and native_nvfp4(r)):
         return
     for option in ("enable_hierarchical_cache", "enable_lmcache"):
         if getattr(r, option):
@@ -267,7 +142,7 @@ def fp4_attention_backend(r: Resolution) -> Iterator[Hit]:
     Why: a back end must unpack 4-bit pages; which ones do depends on MLA and on fa4 in prefill.
     Fix: one of those, or KV dtype fp8_e4m3.
     """
-    if not _fp4_on_cuda(r):
+    if not fp4_on_cuda(r):
         return
     prefill, decode = r.backends
     flash = prefill == "fa4"
@@ -309,7 +184,7 @@ def fp4_needs_cuda(r: Resolution) -> Iterator[Hit]:
     Why: its packing kernels are CUDA.
     Fix: fp8_e4m3 or the model's dtype.
     """
-    if _fp4(r) and not r.platform.is_cuda:
+    if is_fp4(r) and not r.platform.is_cuda:
         yield hit(
             f"{r.kv_cache_dtype} needs an NVIDIA GPU, and this is {r.platform.gpu.name}",
             fp8_kv(r),
@@ -346,11 +221,7 @@ def _arch(r: Resolution) -> str:
 HANDLE_KV4_COMPATIBILITY: tuple[Part, ...] = (
     nvfp4_needs_blackwell,
     fp4_has_no_unified_memory,
-    native_nvfp4_spec_algorithm,
-    native_nvfp4_ngram_is_linear,
-    draft_nvfp4_on_trtllm,
-    native_nvfp4_draft_backend,
-    verify_mixed_nvfp4_on_decode,
+    *NATIVE_SPEC_GATES,
     native_nvfp4_has_no_pd,
     native_nvfp4_has_no_host_tier,
     fp4_attention_backend,

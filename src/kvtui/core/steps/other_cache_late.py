@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvtui.core.resolution import Part
 from kvtui.core.steps.hicache_host import HOST_POOL_GATES
 from kvtui.core.steps.hicache_storage import STORE_GATES
-from kvtui.core.steps.hisparse import HISPARSE_CONFIG
+from kvtui.core.steps.hisparse_config import HISPARSE_CONFIG
 from kvtui.core.steps.other_cache_tree import TREE_GATES
 from kvtui.core.steps.pd_late import PAIR_GATES
 from kvtui.core.steps.pd_offload import DECODE_OFFLOAD_CONFIG

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from kvtui.core.derived import attn_dp_enabled, num_dp_ranks
 from kvtui.core.findings import Severity, Stage, drop, set_to
-from kvtui.core.options import catalogue
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.kv_cache_common import above_one, number
+from kvtui.core.steps.pd_bootstrap import RUST_BOOTSTRAP
+from kvtui.core.steps.pd_host_receive import HOST_RECEIVE
 from kvtui.core.steps.pd_prefill_complete import PREFILL_COMPLETE
 from kvtui.core.steps.pd_role_switch import ROLE_SWITCH_GATES
 
@@ -56,106 +57,6 @@ def prefill_dcp_costs(r: Resolution) -> Iterator[Hit]:
             f"--dcp-size {r.dcp_size} adds communication to prefill and fits a decode side of "
             "the same layout only",
             drop("dcp_size"),
-        )
-
-
-@rule(
-    "KV502",
-    stage=Stage.RESOLVE,
-    option="disaggregation_decode_host_receive_threshold",
-    source=f"{HOOK}:63",
-    example=Example(
-        "--disaggregation-mode decode --disaggregation-decode-host-receive-threshold 1.5"
-    ),
-    fragments=("--disaggregation-decode-host-receive-threshold must be between 0 and 1",),
-)
-def host_receive_range(r: Resolution) -> Iterator[Hit]:
-    """The host receive threshold lies between 0 and 1.
-
-    Why: it is the share of used GPU pages above which pages are received into host memory; 1
-    means never.
-    Fix: a value in that range.
-    """
-    raw = r.disaggregation_decode_host_receive_threshold
-    threshold = number(raw)
-    if threshold is None or not 0 <= threshold <= 1:
-        yield hit(
-            f"the threshold is {raw}; it must be between 0 and 1",
-            drop(
-                "disaggregation_decode_host_receive_threshold",
-                title="receive into GPU memory always",
-            ),
-        )
-
-
-def _receives_in_host(r: Resolution) -> bool:
-    threshold = number(r.disaggregation_decode_host_receive_threshold)
-    return threshold is not None and threshold < 1
-
-
-@rule(
-    "KV503",
-    stage=Stage.RESOLVE,
-    option="disaggregation_decode_host_receive_threshold",
-    source=f"{HOOK}:69",
-    example=Example(
-        "--disaggregation-mode decode --disaggregation-decode-host-receive-threshold 0.5 "
-        "--enable-pd-role-switch"
-    ),
-    fragments=("Decode host receive does not yet support HiSparse or role switching",),
-)
-def host_receive_alone(r: Resolution) -> Iterator[Hit]:
-    """Receiving into host memory excludes HiSparse and role switching.
-
-    Why: HiSparse owns the host pool, and a switched role would need it rebuilt.
-    Fix: drop one of the two.
-    """
-    if not _receives_in_host(r):
-        return
-    threshold = drop(
-        "disaggregation_decode_host_receive_threshold", title="receive into GPU memory"
-    )
-    for option in ("enable_hisparse", "enable_pd_role_switch"):
-        if getattr(r, option):
-            yield hit(
-                f"--{option.replace('_', '-')} can't run while pages are received into host memory",
-                threshold,
-                drop(option),
-            )
-
-
-@rule(
-    "KV504",
-    stage=Stage.RESOLVE,
-    option="disaggregation_decode_retraction_backup",
-    source=f"{HOOK}:75",
-    example=Example(
-        "--disaggregation-mode decode --disaggregation-decode-host-receive-threshold 0.5 "
-        "--disaggregation-decode-retraction-backup cpu_tensor"
-    ),
-    fragments=("Decode host KV buffering requires host_pool retraction",),
-)
-def host_receive_needs_host_pool(r: Resolution) -> Iterator[Hit]:
-    """Receiving into host memory needs retraction into a host pool.
-
-    Why: both use the one host pool of the decode server.
-    Fix: drop --disaggregation-decode-retraction-backup.
-    """
-    if _receives_in_host(r) and r.disaggregation_decode_retraction_backup == "cpu_tensor":
-        yield hit(
-            "pages are received into a host pool, and retraction is set to CPU tensors",
-            drop("disaggregation_decode_retraction_backup"),
-            drop("disaggregation_decode_host_receive_threshold"),
-        )
-
-
-@step(f"{HOOK}:76")
-def retract_to_host_pool(r: Resolution) -> None:
-    """Retract into the host pool that pages are received into."""
-    if _receives_in_host(r):
-        r.declare(
-            "pages are received into a host pool, and retraction shares it",
-            disaggregation_decode_retraction_backup="host_pool",
         )
 
 
@@ -250,54 +151,6 @@ def prefill_sends_for_real(r: Resolution) -> Iterator[Hit]:
         )
 
 
-def _rust_bootstrap(r: Resolution) -> bool:
-    """True where the Rust server's own port serves the registry of the pair.
-
-    Source: managers/disagg_service.py:54; all built-in back ends but fake use that registry.
-    """
-    rust = r.disaggregation_mode == "prefill" and r.env_flag("SGLANG_RUST_SERVER")
-    return bool(rust and r.disaggregation_transfer_backend != "fake")
-
-
-def _default_bootstrap_port() -> int:
-    return int(catalogue().defaults["disaggregation_bootstrap_port"])
-
-
-@rule(
-    "KV508",
-    stage=Stage.RESOLVE,
-    option="disaggregation_bootstrap_port",
-    source=f"{HOOK}:275",
-    example=Example(
-        "--disaggregation-mode prefill --disaggregation-bootstrap-port 9000",
-        env={"SGLANG_RUST_SERVER": "1"},
-    ),
-    fragments=("serves the PD KV bootstrap registry on the api",),
-)
-def rust_bootstrap_port(r: Resolution) -> Iterator[Hit]:
-    """The Rust server serves the pair's registry on its own port.
-
-    Why: there is one listener, so the registry can't have another port.
-    Fix: drop --disaggregation-bootstrap-port; decode servers and router use --port.
-    """
-    port = r.disaggregation_bootstrap_port
-    if _rust_bootstrap(r) and port not in (_default_bootstrap_port(), r.port):
-        yield hit(
-            f"the registry is served on port {r.port}, and {port} is set",
-            drop("disaggregation_bootstrap_port"),
-        )
-
-
-@step(f"{HOOK}:289")
-def alias_bootstrap_port(r: Resolution) -> None:
-    """Let the registry's port follow the server's where the Rust server runs it."""
-    if _rust_bootstrap(r) and r.disaggregation_bootstrap_port == _default_bootstrap_port():
-        r.declare(
-            "the Rust server runs the registry on its own port",
-            disaggregation_bootstrap_port=r.port,
-        )
-
-
 @rule(
     "KV509",
     stage=Stage.RESOLVE,
@@ -354,17 +207,13 @@ HANDLE_PD_DISAGGREGATION: tuple[Part, ...] = (
     read_mooncake_tcp,
     *PREFILL_COMPLETE,
     prefill_dcp_costs,
-    host_receive_range,
-    host_receive_alone,
-    host_receive_needs_host_pool,
-    retract_to_host_pool,
+    *HOST_RECEIVE,
     decode_radix_alone,
     decode_radix_with_dp,
     set_decode_radix,
     fill_decode_extra_slots,
     prefill_sends_for_real,
-    rust_bootstrap_port,
-    alias_bootstrap_port,
+    *RUST_BOOTSTRAP,
     staging_needs_backend,
     *ROLE_SWITCH_GATES,
 )

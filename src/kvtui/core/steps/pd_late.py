@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kvtui.core.derived import uses_mla
-from kvtui.core.findings import Fix, Severity, Stage, drop, set_to
+from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
-from kvtui.core.steps.hicache_pools import retraction_backup
 from kvtui.core.steps.kv_cache_common import above_one, number
+from kvtui.core.steps.pd_late_hisparse import HISPARSE_PAIR_GATES
+from kvtui.core.steps.pd_notes import PAIR_NOTES
 
 DECODE = "disaggregation/decode.py"
 COMMON = "disaggregation/common/conn.py"
 STAGING = "SGLANG_DISAGG_STAGING_BUFFER"
 NIXL_PARAMS = "SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS"
 MLA = "deepseek-ai/DeepSeek-V3"
-BACKUP_RATIO, FULL_RATIO = 0.2, 2.0
-"""Host pool over device pool for retraction alone, and beside HiCache.
-Source: kv_cache_builder.py:152 and 226."""
 
 
 def _unset(name: str) -> Fix:
@@ -176,73 +174,6 @@ def prefill_complete_model(r: Resolution) -> Iterator[Hit]:
         )
 
 
-@rule(
-    "KV555",
-    stage=Stage.SERVE,
-    option="disaggregation_transfer_backend",
-    source=f"{DECODE}:1808",
-    example=Example(
-        "--disaggregation-mode decode --enable-hisparse --tp-size 8 "
-        "--disaggregation-transfer-backend nixl",
-        model="deepseek-ai/DeepSeek-V4-Flash",
-        gpu="h200",
-    ),
-    fragments=(
-        "HiSparse device-only PD transfer currently requires",
-        "Ascend PD transfer does not support HiSparse",
-    ),
-)
-def hisparse_transfer(r: Resolution) -> Iterator[Hit]:
-    """HiSparse receives compressed or draft pages through Mooncake only.
-
-    Why: part of the pages goes to the GPU and part to the host, each with places of its own,
-    which NIXL, Ascend and MORI don't carry. The first request fails.
-    Fix: transfer back end mooncake.
-    """
-    if r.disaggregation_mode != "decode" or not r.enable_hisparse:
-        return
-    split = r.model.is_deepseek_v4_arch or r.speculative_algorithm is not None
-    backend = r.disaggregation_transfer_backend
-    if split and backend not in ("mooncake", "fake"):
-        yield hit(
-            f"transfer back end {backend} can't send pages to GPU and host at once",
-            set_to("transfer with mooncake", disaggregation_transfer_backend="mooncake"),
-            drop("enable_hisparse"),
-        )
-
-
-@rule(
-    "KV556",
-    stage=Stage.SERVE,
-    option="disaggregation_transfer_backend",
-    source="disaggregation/nixl/conn.py:1590",
-    severity=Severity.WARNING,
-    example=Example(
-        "--disaggregation-mode decode --enable-hisparse --tp-size 8 "
-        "--disaggregation-transfer-backend nixl",
-        model="deepseek-ai/DeepSeek-V3.2",
-        gpu="h200",
-    ),
-    fragments=(
-        "NIXL heterogeneous-TP direct-to-host KV transfer",
-        "mixed KV memory kinds are not implemented",
-    ),
-)
-def hisparse_nixl_same_width(r: Resolution) -> Iterator[Hit]:
-    """NIXL fills a HiSparse host pool from a prefill side of the same width only.
-
-    Why: pages go straight to host memory, and splitting heads on the way is not implemented.
-    Fix: the same attention tensor-parallel size on both sides, or Mooncake.
-    """
-    nixl = r.disaggregation_transfer_backend == "nixl"
-    if r.disaggregation_mode == "decode" and r.enable_hisparse and nixl:
-        yield hit(
-            "the prefill side must have the same attention tensor-parallel size as this "
-            f"decode server ({r.tp_size}); other widths fail at the first request",
-            set_to("transfer with mooncake", disaggregation_transfer_backend="mooncake"),
-        )
-
-
 @lru_cache(maxsize=32)
 def _params_complaint(text: str) -> str | None:
     try:
@@ -279,63 +210,6 @@ def nixl_params(r: Resolution) -> Iterator[Hit]:
         yield hit(f"{NIXL_PARAMS}: {found}", _unset(NIXL_PARAMS))
 
 
-@rule(
-    "KV558",
-    stage=Stage.SERVE,
-    option="disaggregation_mode",
-    source=f"{COMMON}:1320",
-    severity=Severity.NOTE,
-    example=Example("--disaggregation-mode decode"),
-    fragments=(
-        "Page size mismatch: prefill server",
-        "KV cache dtype mismatch: prefill server",
-        "KV layout mismatch: prefill server",
-    ),
-)
-def pair_must_match(r: Resolution) -> Iterator[Hit]:
-    """Both sides of a pair must agree on page size and KV dtype.
-
-    Why: pages are copied byte for byte; the decode side compares both at its first connection.
-    Fix: the same --page-size and --kv-cache-dtype on both sides.
-    """
-    if not _in_pair(r):
-        return
-    other = "decode" if r.disaggregation_mode == "prefill" else "prefill"
-    yield hit(
-        f"the {other} side must run page size {r.page_size} and KV dtype "
-        f"{r.kv_cache_dtype} too, or no request is taken"
-    )
-
-
-@rule(
-    "KV559",
-    stage=Stage.LOAD,
-    option="disaggregation_decode_retraction_backup",
-    source="mem_cache/kv_cache_builder.py:172",
-    severity=Severity.NOTE,
-    example=Example("--disaggregation-mode decode"),
-)
-def retraction_backup_told(r: Resolution) -> Iterator[Hit]:
-    """Where a decode server keeps requests that lose their GPU pages.
-
-    Why: the engine decides once the pool is built: a host pool for plain and sliding-window
-    pages, CPU tensors for all else and beside DCP, decode prefixes, offload or preemption.
-    Fix: --disaggregation-decode-retraction-backup cpu_tensor or host_pool.
-    """
-    if r.disaggregation_mode != "decode" or r.pool is None:
-        return
-    if r.disaggregation_decode_retraction_backup is not None:
-        return
-    if retraction_backup(r) != "host_pool":
-        yield hit("retracted requests are kept as CPU tensors, made when they are needed")
-        return
-    size = r.hicache_ratio or (FULL_RATIO if r.enable_hierarchical_cache else BACKUP_RATIO)
-    yield hit(
-        "retracted requests are kept in a host pool, at least "
-        f"{size:g} times the size of the device pool"
-    )
-
-
 PAIR_GATES: tuple[Part, ...] = (
     staging_fits,
     prefill_complete_model,
@@ -343,8 +217,6 @@ PAIR_GATES: tuple[Part, ...] = (
     nixl_params,
     decode_has_no_attention_cp,
     decode_dcp_model,
-    hisparse_transfer,
-    hisparse_nixl_same_width,
-    pair_must_match,
-    retraction_backup_told,
+    *HISPARSE_PAIR_GATES,
+    *PAIR_NOTES,
 )
