@@ -199,7 +199,8 @@ class Exercise:
         page = self.slots.page_size
         freed = False
         for request in self.live:
-            border = len(request.slots) // 2 // page * page
+            length = len(request.slots)
+            border = length // 2 // page * page or (length - 1) // page * page
             if border and self.slots.free_window(request.slots[:border]):
                 request.window_start = border
                 freed = True
