@@ -121,6 +121,7 @@ SCREEN = """
 import asyncio, json, resource, statistics, sys, time
 start = time.perf_counter()
 from kvtui.core.draft import Draft
+from kvtui.core.findings import Change
 from kvtui.core.facts import Facts
 from kvtui.core.gpus import find_gpu
 from kvtui.core.model.catalogue import find
@@ -141,7 +142,7 @@ async def run():
         edits = []
         for value in ["fp8_e4m3", "fp8_e5m2"] * 15:
             before = time.perf_counter()
-            app.edit("kv_cache_dtype", value)
+            app.edit([Change("kv_cache_dtype", value)])
             await pilot.pause()
             edits.append(time.perf_counter() - before)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
