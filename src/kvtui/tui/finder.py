@@ -27,12 +27,17 @@ def _searchable() -> tuple[tuple[Option, str, tuple[str, ...], str], ...]:
         (
             option,
             option.name.replace("_", "-"),
-            (*option.flags[1:], *foreign.get(option.name, ())),
+            (*_other_flags(option), *foreign.get(option.name, ())),
             f"{option.help} {option.group}".lower(),
         )
         for option in catalogue().options.values()
         if option.flags
     )
+
+
+def _other_flags(option: Option) -> tuple[str, ...]:
+    own = "--" + option.name.replace("_", "-")
+    return tuple(flag for flag in option.flags if flag != own)
 
 
 @cache
@@ -67,6 +72,8 @@ def _match(row: tuple[Option, str, tuple[str, ...], str], words: list[str]) -> F
     if all(word in name for word in words):
         return Found(option, 2)
     for other in others:
+        if other.lstrip("-") == joined:
+            return Found(option, 0, other)
         if all(word in other.lower() for word in words):
             return Found(option, 3, other)
     if all(word in name or word in help_text for word in words):

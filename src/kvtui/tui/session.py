@@ -77,7 +77,7 @@ class World:
 
     def without_checkpoint(self, path: str, why: str) -> World:
         """The world after a model's configuration could not be read."""
-        return replace(self, missing={**self.missing, path: why})
+        return replace(self, missing={**self.missing, path: why.removeprefix(f"{path}: ")})
 
 
 MODEL_OPTIONS = ("model_path", "speculative_draft_model_path")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -111,13 +111,18 @@ def step_of(option: str | None) -> str:
     return _GROUP_STEP.get(known.group, "review") if known else "review"
 
 
-def listed_options(step: SetupStep, report: Report) -> tuple[str, ...]:
-    """The step's options in order: its own, then others that the user set; unused ones last."""
-    chosen = [n for n in report.draft.options if n not in step.options and step_of(n) == step.key]
+def listed_options(
+    step: SetupStep, report: Report, visited: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The step's options in order: its own, then others that the user set or went to; those
+    without effect last."""
+    others = dict.fromkeys((*report.draft.options, *visited))
+    chosen = [n for n in others if n not in step.options and step_of(n) == step.key]
     if step.key == "review":
         chosen += [f"env:{name}" for name in report.draft.env]
     names = [*step.options, *chosen]
-    used = [n for n in names if n in report.draft.options or not_used(n, report) is None]
+    meant = {*report.draft.options, *visited}
+    used = [n for n in names if n in meant or not_used(n, report) is None]
     return (*used, *(n for n in names if n not in used))
 
 

@@ -59,7 +59,11 @@ class GpuSheet(PickSheet[tuple[str | None, int] | None]):
             found += [heading("this machine"), self._row(LOCAL, machine.gpu)]
         elif not text:
             found.append(heading(f"this machine: {machine.missing.get('gpu', 'no GPU found')}"))
-        known = sorted((gpu for gpu in gpus() if matches(text, *_fields(gpu))), key=_order)
+        found_by_name = find_gpu(text)
+        known = sorted(
+            (gpu for gpu in gpus() if matches(text, *_fields(gpu))),
+            key=lambda gpu: (gpu != found_by_name, *_order(gpu)),
+        )
         if known:
             found.append(heading("catalogue"))
             found += [self._row(gpu.key, gpu) for gpu in known]

@@ -37,7 +37,7 @@ from kvtui.tui.view import (
 from kvtui.tui.widgets.editor import MARK_TONE, Editor, mark_sign
 from kvtui.tui.widgets.lines import CommandLine, KeyBar, TopLine, VerdictLine
 from kvtui.tui.widgets.live import LivePanel
-from kvtui.tui.widgets.rows import RowList
+from kvtui.tui.widgets.rows import Row, RowList
 from kvtui.tui.words import Tone
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 JUDGE_AFTER = 0.04
 """Seconds that the cursor must rest before the values of an option are judged."""
-TYPED_ROW = "typed"
 
 
 class SetupScreen(Screen[None]):
@@ -88,6 +87,8 @@ class SetupScreen(Screen[None]):
         super().__init__()
         self.opened = "model"
         self.only = ""
+        self.visited: dict[str, None] = {}
+        """Options that a search or a finding led to: they stay listed."""
         self._judged: dict[tuple[str, str], dict[str, Judged]] = {}
 
     @property
@@ -175,8 +176,11 @@ class SetupScreen(Screen[None]):
         """The class of the present width."""
         return next((name for _, name in self.HORIZONTAL_BREAKPOINTS if self.has_class(name)), "")
 
+    def _rows(self) -> list[Row]:
+        return rows_of(self.kv.report, self.opened, self.only, self.kv.glyphs, self.visited)
+
     def _show_rows(self, select: str | None = None) -> None:
-        rows = rows_of(self.kv.report, self.opened, self.only, self.kv.glyphs)
+        rows = self._rows()
         pane = self.query_one("#steps-pane")
         title = {"": "Set-up", "changed": "Set-up: only changed", "problems": "Set-up: problems"}
         if pane.border_title != title[self.only]:
@@ -253,7 +257,7 @@ class SetupScreen(Screen[None]):
         same = self.opened == key
         self.opened = "" if same and into else key
         select = STEP + key
-        rows = rows_of(self.kv.report, self.opened, "", self.kv.glyphs)
+        rows = self._rows()
         if into and self.opened:
             index = next(i for i, row in enumerate(rows) if row.key == select)
             if index + 1 < len(rows) and not rows[index + 1].key.startswith(STEP):
@@ -265,6 +269,7 @@ class SetupScreen(Screen[None]):
         """Open the step of an option and put the cursor on it."""
         self.only = ""
         self.opened = step_of(option)
+        self.visited[option] = None
         self._leave_panes()
         self._show_rows(option)
         if not self.steps.select(option):
@@ -285,8 +290,7 @@ class SetupScreen(Screen[None]):
     def _focus_editor(self) -> None:
         values = self.editor.values
         if values.display and values.rows:
-            only_typed = len(values.rows) == 2 and values.rows[-1].key == TYPED_ROW
-            (self.editor.field if only_typed else values).focus()
+            (self.editor.field if self.editor.only_typed else values).focus()
 
     def _leave_panes(self) -> None:
         self.remove_class("-in-editor", "-in-live")

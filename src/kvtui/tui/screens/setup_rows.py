@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -48,7 +48,9 @@ def heading_columns(width: int) -> Sequence[int]:
     return (2, 15, width - 17)
 
 
-def rows_of(report: Report, opened: str, only: str, g: Glyphs) -> list[Row]:
+def rows_of(
+    report: Report, opened: str, only: str, g: Glyphs, visited: Collection[str] = ()
+) -> list[Row]:
     """All rows; `only` is "" or `changed` or `problems` and lists options of every step then."""
     found: list[Row] = []
     for number, step in enumerate(STEPS, start=1):
@@ -57,7 +59,7 @@ def rows_of(report: Report, opened: str, only: str, g: Glyphs) -> list[Row]:
             if not names:
                 continue
         else:
-            names = listed_options(step, report) if step.key == opened else ()
+            names = listed_options(step, report, visited) if step.key == opened else ()
         found.append(_step_row(number, step, report, opened == step.key or bool(only), g))
         found.extend(option_row(name, report, g) for name in names)
         if step.key == opened and not only and step.groups:

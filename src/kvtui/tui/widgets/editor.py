@@ -111,6 +111,11 @@ class Editor(Vertical):
         """The text field."""
         return self.query_one(ValueField)
 
+    @property
+    def only_typed(self) -> bool:
+        """True where there is no value to choose but the absent one."""
+        return self._typing and len(self._candidates) == 1
+
     def show(
         self,
         option: str,

@@ -86,7 +86,6 @@ class RowList(ScrollView, can_focus=True):
         Binding("pageup,ctrl+u", "page(-1)", "Page up", show=False, id="list.page_up"),
         Binding("home", "end(-1)", "First", show=False, id="list.first"),
         Binding("end,G", "end(1)", "Last", show=False, id="list.last"),
-        Binding("space", "pick", "Choose", show=False, id="list.pick"),
     ]
 
     COMPONENT_CLASSES = {"rows--line", "rows--cursor", "rows--hover"}
