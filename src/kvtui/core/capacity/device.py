@@ -25,8 +25,8 @@ ROCM_GIB = 0.7
 ROCM_LINKED_GIB = 3.6
 UNIFIED_SHARE = 0.083
 """Share of unified memory that the system holds (GB10: 111.4 of 121.7 GiB free)."""
-SPREAD_GIB = 0.3
-LINKED_SPREAD_GIB = 0.6
+SPREAD_GIB = 0.2
+LINKED_SPREAD_GIB = 0.4
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from kvtui.core.capacity.device import Baseline, baseline, earlier_fraction
 from kvtui.core.capacity.figures import Figure, estimated, exact
 from kvtui.core.capacity.host import HostNeed, host_need
 from kvtui.core.capacity.inventory import experts_of
+from kvtui.core.capacity.offload import offloaded_bytes
 from kvtui.core.capacity.quantized import MXFP4, packs_experts
 from kvtui.core.capacity.versions import NEWEST, SizingRule, parse_version, sizing_rule
 from kvtui.core.capacity.view import as_json, as_lines
@@ -204,7 +205,9 @@ def _weights(r: Resolution, g: Geometry, model: Loaded, w: Widths, rule: SizingR
     size = stage_bytes(model, w, g.start, g.end, len(stages(r, g.model)))
     if rule.stale_scales and r.platform.is_sm90 and packs_experts(g.model):
         size += model.inside.expert / w.expert / g.pp * STALE_SCALES
-    return scaled(g.model, model, size)
+    figure = scaled(g.model, model, size)
+    away = offloaded_bytes(r, model, w, experts_of(g.model.hf_text_config), figure.value)
+    return figure if not away else estimated(figure.value - away, figure.value * figure.error)
 
 
 def _stage(
@@ -264,10 +267,10 @@ def _assumptions(r: Resolution, g: Geometry, model: Loaded, rule_version: str | 
         found.append("no other process uses the GPU")
     if gpu is not None and gpu.unified_memory:
         found.append("the system keeps a twelfth of the shared memory for itself")
+    if r.cpu_offload_gb or r.kt_weight_path is not None or whole(r.offload_group_size, -1) > 0:
+        found.append("weights that were asked to stay in host memory take nothing of the GPU")
     if g.model.checkpoint.weight_bytes is None:
         found.append("weights as the architecture implies")
-    if r.cpu_offload_gb:
-        found.append(f"{r.cpu_offload_gb} GiB of weights stay in host memory")
     if rule_version is not None:
         found.append(f"sized as SGLang {rule_version} does")
     return found

@@ -27,7 +27,7 @@ class SizingRule:
     """The padding slot of the state pool is charged (since 2026-07-23)."""
     stale_scales: bool = False
     """FP4 experts keep their scales as loaded, 4 bytes for 32 values, beside those that Hopper
-    kernels read (seen on 0.5.15; released since, marlin_utils_fp4.py:463)."""
+    kernels read (on 0.5.15, not in May 2026; released since, marlin_utils_fp4.py:463)."""
     multimodal_mib: int = 100
     """Kept back for a multimodal model's embedding cache (since 0.5.18)."""
     extra_request: bool = False
@@ -42,7 +42,7 @@ SINCE: tuple[tuple[tuple[int, int, int], dict[str, object]], ...] = (
     ((0, 5, 4), {"fraction": "classes", "index_keys": False}),
     ((0, 5, 10), {"fraction": "activations"}),
     ((0, 5, 9), {"window_ratio": False}),
-    ((0, 5, 14), {"eagle_draft": False}),
+    ((0, 5, 14), {"eagle_draft": False, "stale_scales": False}),
     ((0, 5, 16), {"state_padding": False}),
     ((0, 5, 17), {"packed_scales": False, "dflash_windowed": False, "stale_scales": True}),
     ((0, 5, 18), {"multimodal_mib": 0}),

@@ -150,9 +150,9 @@ REPLICATED_SHARED = frozenset(
 """Expert exchanges under which every rank holds the shared experts (models/deepseek_v2.py)."""
 
 
-def widths(r: Resolution, attn_tp: int, experts: int) -> Widths:
-    """Splits of the launch."""
-    tp = max(1, whole(r.tp_size, 1))
+def widths(r: Resolution, attn_tp: int, experts: int, times: int = 1) -> Widths:
+    """Splits of the launch, or of the same one over `times` as many ranks."""
+    tp, attn_tp = max(1, whole(r.tp_size, 1)) * times, attn_tp * times
     moe_dp = max(1, whole(r.moe_dp_size, 1))
     spread = r.moe_a2a_backend in REPLICATED_SHARED
     redundant = whole(r.ep_num_redundant_experts)
