@@ -1,6 +1,7 @@
-"""Write the list of architectures that an unpacked engine release implements.
+"""Write which architectures an engine release implements, and what Transformers adds.
 
-Usage: python scripts/engine_facts_models.py SITE_PACKAGES/sglang 0.5.23
+Run with the engine's own Python: ENGINE_PYTHON scripts/engine_facts_models.py SITE_PACKAGES/sglang
+0.5.23. Modules of the engine are read, not imported; Transformers' classes are asked.
 """
 
 from __future__ import annotations
@@ -37,14 +38,46 @@ def entry_classes(source: str) -> set[str]:
     return found
 
 
+SERVED = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "SequenceClassification")
+"""Endings of classes that a launch may name."""
+
+
+def transformers_classes() -> tuple[list[str], list[str]]:
+    """(classes that can stand in for a missing engine class, those that can't)."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    names: set[str] = set()
+    for table in vars(modeling_auto):
+        if table.endswith("_MAPPING_NAMES"):
+            for found in getattr(modeling_auto, table).values():
+                names.update([found] if isinstance(found, str) else found or ())
+    usable, refused = [], []
+    for name in sorted(name for name in names if name.endswith(SERVED)):
+        try:
+            asked = getattr(getattr(transformers, name), "is_backend_compatible", None)
+            (usable if asked is None or asked() else refused).append(name)
+        except Exception as error:
+            print(name, type(error).__name__, file=sys.stderr)
+    return usable, refused
+
+
 def main() -> None:
     """Read the release named on the command line and write the table."""
     root, version = Path(sys.argv[1]) / "srt", sys.argv[2]
     names: set[str] = set()
     for path in sorted((root / "models").rglob("*.py")):
         names |= entry_classes(path.read_text(encoding="utf-8"))
-    table = {"engine_version": version, "source": "srt/models", "architectures": sorted(names)}
-    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    usable, refused = transformers_classes()
+    table = {
+        "engine_version": version,
+        "source": "srt/models",
+        "architectures": sorted(names),
+        "transformers": [name for name in usable if name not in names],
+        "transformers_refused": [name for name in refused if name not in names],
+    }
+    rows = ",\n".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in table.items())
+    TABLE.write_text("{\n" + rows + "\n}\n", encoding="utf-8")
     print(f"{len(names)} architectures -> {TABLE}")
 
 

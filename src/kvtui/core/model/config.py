@@ -12,6 +12,7 @@ from kvtui.core.facts import Checkpoint, MissingFact
 from kvtui.core.model import archs
 from kvtui.core.model import shapes as geometry
 from kvtui.core.model.hf import HfConfig
+from kvtui.core.model.known import OWN, support
 from kvtui.core.model.linear import Mambaish, mambaish_of
 from kvtui.core.model.load import apply_draft, hf_config_of, text_config_of
 from kvtui.core.model.quant import (
@@ -136,11 +137,14 @@ class ModelConfig:
         return self.architectures[0]
 
     @property
-    def is_known(self) -> bool:
-        """Whether the release implements the architecture."""
-        from kvtui.core.model.known import is_known
+    def support(self) -> str:
+        """How the release serves the architecture: own | fallback | refused | unknown."""
+        return OWN if self.is_embedding_gemma else support(self.architectures)
 
-        return is_known(self.architectures)
+    @property
+    def is_known(self) -> bool:
+        """Whether the release implements the architecture itself."""
+        return self.support == OWN
 
     @property
     def is_embedding(self) -> bool:

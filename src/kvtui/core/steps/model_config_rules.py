@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kvtui.core.derived import is_dummy
-from kvtui.core.findings import Stage, drop, set_to
+from kvtui.core.findings import Severity, Stage, drop, set_to
 from kvtui.core.model.classes import knows_type
 from kvtui.core.model.config import Problem
+from kvtui.core.model.known import FALLBACK, REFUSED, UNKNOWN
 from kvtui.core.model.load import LONGCAT
 from kvtui.core.model.quant import COMPATIBLE
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
@@ -235,17 +236,73 @@ def overrides_are_json(r: Resolution) -> Iterator[Hit]:
         yield hit(found, drop("json_model_override_args"))
 
 
+def _stands_in(r: Resolution) -> str | None:
+    """How Transformers may serve the model, None where the engine has a class for it."""
+    if not _reads_model(r) or r.model_impl == "mindspore" or r.model.is_known:
+        return None
+    brought = r.model.hf_config.get("auto_map")
+    if isinstance(brought, Mapping) and "AutoModel" in brought:
+        return BROUGHT
+    return r.model.support
+
+
+BROUGHT = "brought"
+"""The checkpoint has model code of its own."""
+
+
+@rule(
+    "KV109",
+    stage=Stage.LOAD,
+    option="model_path",
+    source="model_loader/utils.py:93",
+    fragments=(
+        "Cannot find model module",
+        "has no SGlang implementation and the Transformers",
+        "are not supported for now. Supported architectures",
+    ),
+)
+def architecture_implemented(r: Resolution) -> Iterator[Hit]:
+    """The model's class exists in the engine, or one in Transformers can stand in.
+
+    Why: weights are loaded into a class of that name; without one, or with one whose attention
+    the engine can't replace, loading stops.
+
+    Fix: use a newer engine, or another model.
+    """
+    found = _stands_in(r)
+    if found == UNKNOWN:
+        yield hit(f"{r.model.arch} is in neither this release nor its Transformers")
+    elif found == REFUSED and r.model_impl != "transformers":
+        yield hit(f"{r.model.arch} is only in Transformers, with attention that can't be replaced")
+
+
+@rule(
+    "KV190",
+    stage=Stage.LOAD,
+    option="model_impl",
+    severity=Severity.WARNING,
+    source="model_loader/utils.py:160",
+    fragments=("has no SGLang implementation, falling back to Transformers",),
+)
+def transformers_stand_in(r: Resolution) -> Iterator[Hit]:
+    """A model without a class in the engine runs through Transformers.
+
+    Why: the stand-in serves plain attention, slower and without many features.
+
+    Fix: expect less, or use a model that the engine implements.
+    """
+    if _stands_in(r) == FALLBACK:
+        yield hit(f"{r.model.arch} has no class in this release; Transformers stands in")
+
+
 @step("model_loader/utils.py:90")
-def architecture_known(r: Resolution) -> None:
-    """Leave the verdict open where the release has no class for the architecture."""
-    if not _reads_model(r) or r.model_impl in ("transformers", "mindspore"):
+def unjudged_models(r: Resolution) -> None:
+    """Leave the verdict open where files beside config.json decide how a model is served."""
+    if not _reads_model(r):
         return
     model = r.model
-    if not model.is_known:
-        r.doubt(
-            f"{model.arch} is no architecture of this release's own; it may run through "
-            "Transformers, which the rules don't follow"
-        )
+    if _stands_in(r) == BROUGHT:
+        r.doubt(f"{model.arch} runs on code from the checkpoint, which the rules don't read")
     for name in ("decision_config.json", "joint_head_config.json", "head.pt"):
         if name in model.checkpoint.files and model.arch.startswith("Qwen3_5"):
             r.doubt(f"{name} beside the weights changes how the engine serves this model")
@@ -261,5 +318,7 @@ MODEL_CONFIG: tuple[Part, ...] = (
     quantization_matches_checkpoint,
     quantization_implemented,
     quantization_on_rocm,
-    architecture_known,
+    architecture_implemented,
+    transformers_stand_in,
+    unjudged_models,
 )
