@@ -120,7 +120,7 @@ def _findings(draft: Draft, facts: Facts) -> Iterator[Finding]:
     chosen = draft.options
     if chosen.get("kv_cache_dtype") == "nvfp4" and facts.gpu and facts.gpu.sm < 100:
         yield Finding(
-            "KV226", Severity.ERROR, Stage.CHECK, "kv_cache_dtype",
+            "CN226", Severity.ERROR, Stage.CHECK, "kv_cache_dtype",
             f"KV dtype nvfp4 needs SM100 or SM120; {facts.gpu.name} is SM{facts.gpu.sm}.",
             (
                 set_to("use fp8_e4m3 (twice the size of nvfp4)", kv_cache_dtype="fp8_e4m3"),
@@ -130,26 +130,26 @@ def _findings(draft: Draft, facts: Facts) -> Iterator[Finding]:
     if chosen.get("disaggregation_decode_enable_offload_kvcache"):
         if chosen.get("disaggregation_mode") != "decode":
             yield Finding(
-                "KV510", Severity.ERROR, Stage.CHECK,
+                "CN510", Severity.ERROR, Stage.CHECK,
                 "disaggregation_decode_enable_offload_kvcache",
                 "Decode KV offload runs only on a decode server.",
                 (set_to("make this a decode server", disaggregation_mode="decode"),),
             )  # fmt: skip
         if draft.model_path == HYBRID.name:
             yield Finding(
-                "KV512", Severity.ERROR, Stage.OFFLOAD,
+                "CN512", Severity.ERROR, Stage.OFFLOAD,
                 "disaggregation_decode_enable_offload_kvcache",
                 "Decode offload knows MHA and MLA pools only; this model gets HybridLinearKVPool.",
                 (drop("disaggregation_decode_enable_offload_kvcache"),),
             )  # fmt: skip
     if chosen.get("kv_cache_dtype") == "fp8_e5m2":
         yield Finding(
-            "KV231", Severity.WARNING, Stage.RESOLVE, "kv_cache_dtype",
+            "CN231", Severity.WARNING, Stage.RESOLVE, "kv_cache_dtype",
             "KV dtype fp8_e5m2 makes the engine run triton instead of fa3.",
             (set_to("use fp8_e4m3 (keeps fa3, same size)", kv_cache_dtype="fp8_e4m3"),),
         )  # fmt: skip
     if chosen.get("page_size") == 7:
-        yield Finding("KV101", Severity.NOTE, Stage.RESOLVE, "page_size", "Page size 7 is unusual.")
+        yield Finding("CN101", Severity.NOTE, Stage.RESOLVE, "page_size", "Page size 7 is unusual.")
 
 
 def _pool(draft: Draft) -> PoolPlan:

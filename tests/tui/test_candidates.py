@@ -34,7 +34,7 @@ def test_a_refused_value_carries_its_reason_before_it_is_chosen() -> None:
     marks = judged("kv_cache_dtype")
     assert marks["nvfp4"].mark is Mark.FAILS
     assert marks["nvfp4"].reason is not None
-    assert marks["nvfp4"].reason.rule == "KV226"
+    assert marks["nvfp4"].reason.rule == "CN226"
     assert marks["fp8_e4m3"].mark is Mark.OK
     assert marks["fp8_e5m2"].mark is Mark.WARNS
 
@@ -52,7 +52,7 @@ def test_an_error_that_every_value_shares_is_blamed_on_none() -> None:
 
 def test_a_value_that_clears_an_error_says_so() -> None:
     marks = judged("disaggregation_mode", disaggregation_decode_enable_offload_kvcache=True)
-    assert [finding.rule for finding in marks["decode"].clears] == ["KV510"]
+    assert [finding.rule for finding in marks["decode"].clears] == ["CN510"]
 
 
 def test_the_default_is_the_absent_option_and_the_present_value_is_listed() -> None:

@@ -24,7 +24,7 @@ def test_all_errors_are_fixed_in_turn() -> None:
     )
     chain = fix_all(report, judged)
     assert chain.report.outcome is Outcome.STARTS
-    assert [finding.rule for finding, _ in chain.fixes] == ["KV226", "KV510", "KV512"]
+    assert [finding.rule for finding, _ in chain.fixes] == ["CN226", "CN510", "CN512"]
 
 
 def test_warnings_stay() -> None:

@@ -168,7 +168,7 @@ async def test_a_cell_of_the_matrix_is_taken(running: Running) -> None:
         screen = pilot.app.screen
         assert isinstance(screen, MatrixScreen)
         assert screen.grid.cell == ("auto", "nvfp4")
-        assert "KV226" in screen_text(pilot)
+        assert "CN226" in screen_text(pilot)
         column = screen.grid.dtypes.index("fp8_e4m3")
         while screen.grid.column != column:
             await pilot.press("left" if screen.grid.column > column else "right")
@@ -188,8 +188,8 @@ async def test_what_fails_in_every_cell_is_named_once(running: Running) -> None:
         await pilot.press("m")
         await settle(pilot)
         text = screen_text(pilot)
-        assert "in every cell, whatever is chosen here: KV512" in text
-        assert "KV226" in text
+        assert "in every cell, whatever is chosen here: CN512" in text
+        assert "CN226" in text
 
 
 async def test_an_export_is_previewed_copied_and_written_with_a_question(

@@ -67,9 +67,12 @@ class KvtuiApp(CheckingApp):
         """Open a draft in the set-up, from wherever we are."""
         self.open_draft(draft)
         if self.current_mode != "setup":
-            self.switch_mode("setup")
-            if self.session.facts.gpu is None and draft.gpu is None:
-                self.call_after_refresh(self.action_pick_gpu)
+            self.call_later(self._enter_setup)
+
+    async def _enter_setup(self) -> None:
+        await self.switch_mode("setup")
+        if self.session.facts.gpu is None and self.session.draft.gpu is None:
+            self.action_pick_gpu()
 
     def start_with_changes(self, changes: Iterable[Change]) -> None:
         """Like `start_with`, for edits of the present draft."""
@@ -148,6 +151,12 @@ class KvtuiApp(CheckingApp):
             self.say("choose a model and a GPU first", bad=True)
             return
         self.push_screen(MatrixScreen())
+
+    def action_pool_result(self) -> None:
+        """What the pool check did."""
+        from kvtui.tui.screens.pool import PoolSheet
+
+        self.push_screen(PoolSheet())
 
     def action_export(self) -> None:
         """Formats, preview, copy, write."""

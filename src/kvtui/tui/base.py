@@ -158,7 +158,7 @@ class SessionApp(App[None]):
     def judged_by(self) -> str:
         """What judges the launch, for the top line."""
         machine = self.session.world.machine
-        engine = f"SGLang {machine.engine}" if machine.engine else "no SGLang asked"
+        engine = f"SGLang {machine.engine}" if machine.engine else "no SGLang"
         return f"rules {NEWEST} {self.glyphs.dot} {engine}"
 
     def action_undo(self) -> None:

@@ -37,6 +37,11 @@ class Glyphs:
     times: str = "×"
     about: str = "≈"
 
+    @property
+    def sign_width(self) -> int:
+        """Cells of the widest verdict sign, for columns."""
+        return max(len(sign) for sign in (self.ok, self.warn, self.bad, self.unknown))
+
     def severity(self, severity: Severity) -> str:
         """The sign of a finding's weight."""
         return {Severity.ERROR: self.bad, Severity.WARNING: self.warn}.get(severity, self.dot)
@@ -66,7 +71,12 @@ def plain(text: str) -> str:
     """`text` in ASCII, one character for one, so that columns stay where they are."""
     if text.isascii():
         return text
-    return "".join(c if c.isascii() else _PLAIN.get(c, "?") for c in text)
+    return "".join(c if c.isascii() else _PLAIN.get(c) or _block(c) for c in text)
+
+
+def _block(char: str) -> str:
+    """Blocks (scroll bars draw with them) are shades of nothing; the rest can't be shown."""
+    return " " if "\u2580" <= char <= "\u259f" else "?"
 
 
 def choose_glyphs(wanted: str, env: Mapping[str, str] | None = None) -> Glyphs:

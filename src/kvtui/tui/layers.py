@@ -80,7 +80,7 @@ def _rules(report: Report) -> Layer:
     }[report.rules_outcome]
     if standing is Standing.UNKNOWN:
         text = "can't tell"
-    return Layer("rules", standing, text or "nothing found", f"SGLang {report.engine_version}")
+    return Layer("rules", standing, text or "nothing found")
 
 
 def _pool(report: Report, activity: Activity, now: float) -> Layer:
@@ -100,13 +100,23 @@ def _pool(report: Report, activity: Activity, now: float) -> Layer:
 
 
 def pool_text(result: Mapping[str, Any]) -> str:
-    """A pool check's result in one line: class, place, what went wrong."""
-    parts = [
-        str(result[name])
-        for name in ("pool_class", "class", "device", "error", "reason")
-        if result.get(name)
-    ]
-    return " · ".join(parts) or "done"
+    """A pool check's result in one line: what went wrong, or class and place."""
+    name = result.get("pool_class") or result.get("class") or "pool"
+    if result.get("error"):
+        return f"{name}: {result['error']}"
+    return f"{name} · {pool_place(result)}"
+
+
+def pool_place(result: Mapping[str, Any]) -> str:
+    """Where a pool was built, how long it took, and how far below the planned size."""
+    device = result.get("device")
+    parts = [str(device.get("device")) if isinstance(device, Mapping) else str(device or "?")]
+    built = result.get("built")
+    if isinstance(built, Mapping) and built.get("reduced"):
+        parts.append(str(built["reduced"]))
+    if result.get("wall_seconds"):
+        parts.append(f"{result['wall_seconds']:.0f} s")
+    return ", ".join(parts)
 
 
 def _engine(report: Report, activity: Activity, now: float) -> Layer:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kvtui.core.facts import Checkpoint, EngineFact
 from kvtui.tui.prober import LocalModel, Machine, PoolEvent, PoolStep, ProbeError
+from kvtui.tui.settings import Settings
 
 if TYPE_CHECKING:
     from kvtui.core.evaluate import Report
@@ -23,18 +24,18 @@ if TYPE_CHECKING:
 class RealProber:
     """Asks this machine; one engine stays warm between questions."""
 
-    def __init__(self, *, folders: Sequence[str] = (), download: bool = False) -> None:
-        self.folders = tuple(folders)
+    def __init__(self, settings: Settings | None = None, *, download: bool = False) -> None:
+        self.settings = settings or Settings()
         self.download = download
         self._engine: EngineProbe | None = None
 
     async def machine(self) -> Machine:
         """GPU through NVML, host memory, the torch and the SGLang that are installed."""
-        return await asyncio.to_thread(_machine)
+        return await asyncio.to_thread(_machine, self.settings.engine)
 
     async def models(self) -> Sequence[LocalModel]:
         """The hub cache and the folders of the config file."""
-        return await asyncio.to_thread(_models, self.folders)
+        return await asyncio.to_thread(_models, self.settings.model_folders)
 
     async def checkpoint(self, path: str) -> Checkpoint:
         """The configuration behind a path or id."""
@@ -46,8 +47,13 @@ class RealProber:
         """Build the pool in a child process; leaving the loop early takes the child down."""
         from kvtui.probe.pool.client import check_pool
         from kvtui.probe.pool.plan_request import request_for
+        from kvtui.probe.pool.protocol import PoolOutcome
 
-        request = request_for(report)
+        request = request_for(
+            report, python=self.settings.pool_python, limit_bytes=self.settings.pool_limit
+        )
+        total = 5 + (request.host is not None) + (request.offload is not None)
+        number = 0
         events: asyncio.Queue[ChildEvent | PoolOutcome] = asyncio.Queue()
 
         async def run() -> None:
@@ -57,12 +63,12 @@ class RealProber:
         try:
             while True:
                 event = await _next_event(events, child)
-                if hasattr(event, "fact"):
+                if isinstance(event, PoolOutcome):
                     yield event.fact()
                     return
-                step = _step_of(event, request.steps)
-                if step is not None:
-                    yield step
+                if event.event == "step" and event.state == "started":
+                    number += 1
+                    yield PoolStep(number, max(number, total), event.title or event.step)
         finally:
             child.cancel()
             with suppress(asyncio.CancelledError):
@@ -78,7 +84,7 @@ class RealProber:
         probe = self._engine
         if probe is None or probe.claim != claim:
             await self.close()
-            engine = await asyncio.to_thread(find_engine)
+            engine = await asyncio.to_thread(find_engine, self.settings.engine)
             if engine is None:
                 raise ProbeError("no SGLang was found on this machine", "kvtui doctor says where")
             probe = self._engine = EngineProbe(engine, claim)
@@ -104,15 +110,7 @@ async def _next_event(
     raise ProbeError("the pool check ended without a result")
 
 
-def _step_of(event: object, steps: Sequence[str]) -> PoolStep | None:
-    if getattr(event, "event", "") != "step" or getattr(event, "state", "") != "started":
-        return None
-    name = str(getattr(event, "step", ""))
-    number = steps.index(name) + 1 if name in steps else 1
-    return PoolStep(number, len(steps), str(getattr(event, "title", "")) or name)
-
-
-def _machine() -> Machine:
+def _machine(wanted: str) -> Machine:
     from kvtui.probe.engine.discover import find_engine
     from kvtui.probe.gpu import read_gpus
     from kvtui.probe.host import read_host
@@ -127,7 +125,7 @@ def _machine() -> Machine:
         torch: str | None = metadata.version("torch")
     except metadata.PackageNotFoundError:
         torch, missing["torch"] = None, "torch is not installed: pools can't be built"
-    engine = find_engine()
+    engine = find_engine(wanted)
     version = engine_version(engine) if engine is not None else None
     if version is None:
         missing["engine"] = "none found here"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import time
 import tomllib
 from collections.abc import Mapping
@@ -39,6 +41,12 @@ class Settings:
     keymap: Mapping[str, str] = field(default_factory=_no_keys)
     """Keys by binding id (`pool.run = "ctrl+t"`)."""
     model_folders: tuple[str, ...] = ()
+    engine: str = "auto"
+    """The SGLang to ask: a Python, an environment's folder, or a command that starts a Python."""
+    pool_python: tuple[str, ...] = ()
+    """The command of a Python whose torch builds pools; empty for this one."""
+    pool_limit: int | None = None
+    """Bytes that a pool check may take at most; None for a share of what is free."""
     state: Path | None = None
     """Folder for the kept draft and the list of recent presets."""
 
@@ -118,6 +126,9 @@ class Settings:
             return
 
 
+KNOWN = ("theme", "glyphs", "keys", "models", "engine", "pool_python", "pool_limit")
+"""Keys of the config file."""
+
 RECENT = 5
 """Presets that the welcome lists."""
 
@@ -135,15 +146,18 @@ def read_settings(config: Path, state: Path) -> Settings:
         raise InputError(f"{config}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{config}: {error}") from None
-    unknown = set(data) - {"theme", "glyphs", "keys", "models"}
+    unknown = set(data) - set(KNOWN)
     if unknown:
         raise InputError(f"{config}: unknown key {sorted(unknown)[0]}",
-                         "theme, glyphs, keys and models are known")  # fmt: skip
+                         f"known are {', '.join(KNOWN)}")  # fmt: skip
     return Settings(
         theme=_text(config, data, "theme", "kvtui-dark"),
         glyphs=_one_of(config, data, "glyphs", ("auto", "unicode", "ascii")),
         keymap=_keys(config, data.get("keys", {})),
         model_folders=_folders(config, data.get("models", [])),
+        engine=_text(config, data, "engine", "auto"),
+        pool_python=tuple(shlex.split(_text(config, data, "pool_python", ""))),
+        pool_limit=_size(config, _text(config, data, "pool_limit", "")),
         state=state,
     )
 
@@ -153,6 +167,15 @@ def _text(config: Path, data: Mapping[str, Any], key: str, default: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{config}: {key}: text was expected")
     return value
+
+
+def _size(config: Path, text: str) -> int | None:
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d+)\s*([MGT])(?:i?B)?", text.strip())
+    if match is None:
+        raise InputError(f'{config}: pool_limit: a size such as "512M" or "8G" was expected')
+    return int(match[1]) << {"M": 20, "G": 30, "T": 40}[match[2]]
 
 
 def _one_of(config: Path, data: Mapping[str, Any], key: str, words: tuple[str, ...]) -> str:

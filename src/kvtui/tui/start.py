@@ -21,5 +21,5 @@ def open_screen(draft: Draft, *, download: bool = False) -> None:
     except InputError as error:
         print(f"kvtui: {error}; the defaults are used", file=sys.stderr)
         settings = Settings(state=state)
-    prober = RealProber(folders=settings.model_folders, download=download)
+    prober = RealProber(settings, download=download)
     make_app(draft, Facts(gpu_count=0), prober, settings=settings).run()

@@ -114,7 +114,10 @@ def verdict_line(report: Report, activity: Activity, now: float, g: Glyphs, widt
     head = Content.styled(f"{outcome_glyph(report, g)} {text.word}", f"bold {outcome_tone(report)}")
     signs = layer_signs(report, activity, now, g)
     size = size_line(report, g)
-    if report.outcome is not Outcome.STARTS or not size.plain:
+    if activity.pool_running and activity.pool_step is not None:
+        step = activity.pool_step
+        size = Content.styled(f"pool {step.number}/{step.total}: {step.text}", Tone.KEY)
+    elif report.outcome is not Outcome.STARTS or not size.plain:
         size = Content.styled(text.detail, Tone.QUIET)
     room = width - head.cell_length - signs.cell_length - 4
     size = size.truncate(room, ellipsis=True) if room > 6 else Content("")

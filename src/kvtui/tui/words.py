@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 
 from kvtui.core.facts import GIB, GpuFacts
@@ -121,6 +122,7 @@ def age_text(seconds: float) -> str:
 def gpu_text(gpu: GpuFacts, count: int = 1, times: str = "×") -> str:
     """A GPU with its count and memory as data sheets round it."""
     short = gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("AMD ")
+    short = re.sub(r" \d+GB\b.*", "", short)
     return f"{count}{times} {short} · {memory_text(gpu)}"
 
 

@@ -107,10 +107,11 @@ class HomeScreen(Screen[None]):
                 Row(CONTINUE, (Content(draft.model_path or "last launch"),
                                Content.styled(note, Tone.QUIET))),
             ]  # fmt: skip
-        if found:
-            found.append(space())
         models = model_rows(self.kv.local_models, "", typed=False, limit=0)
-        found += [row for row in models if not row.key.startswith("# catalogue")]
+        models = [row for row in models if not row.key.startswith("# catalogue")]
+        if found and models:
+            found.append(space())
+        found += models
         for recent in self.kv.recent_presets():
             if recent is self.kv.recent_presets()[0]:
                 found += [space(), heading("recent presets")]

@@ -30,7 +30,8 @@ class SearchSheet(PickSheet[str | None]):
         where = 26
         note = 16 if width >= 96 else 0
         name = min(44, (width - where - note) * 3 // 5)
-        return (2, name, width - 2 - name - note - where, note, where)
+        sign = 2
+        return (sign, name, width - sign - name - note - where, note, where)
 
     def rows(self, text: str) -> Sequence[Row]:
         """Matches in the order of their rank, a step's own only until something is typed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from textual import on, work
@@ -58,6 +59,7 @@ class SetupScreen(Screen[None]):
         Binding("F", "fixes", "fixes", id="fix.list", tooltip="All fixes with preview", show=False),
         Binding("w", "why", "why", id="why", tooltip="The terms of the rule with their values"),
         Binding("p", "app.pool", "pool check", id="pool.run", tooltip="Build the pool for real"),
+        Binding("P", "app.pool_result", "pool result", id="pool.result", show=False),
         Binding("g", "app.engine", "ask engine", id="engine.ask", tooltip="Ask an SGLang"),
         Binding("e", "app.export", "export", id="export", tooltip="Command, script, files"),
         Binding("m", "app.matrix", "matrix", id="matrix", tooltip="Backend by KV dtype"),
@@ -104,7 +106,8 @@ class SetupScreen(Screen[None]):
         with Horizontal(id="body"):
             with Vertical(id="steps-pane", classes="pane") as pane:
                 pane.border_title = "Set-up"
-                yield RowList(id="steps", layout=columns, mark=g.cursor, pick_label="change")
+                layout = partial(columns, sign=g.sign_width + 1)
+                yield RowList(id="steps", layout=layout, mark=g.cursor, pick_label="change")
             with Vertical(id="editor-pane", classes="pane"):
                 yield Editor(g, id="editor")
             with Vertical(id="live-pane", classes="pane") as pane:

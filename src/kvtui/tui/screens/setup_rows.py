@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -31,9 +32,8 @@ MORE = "more:"
 """Prefixes of row keys that are no options."""
 
 
-def columns(width: int) -> Sequence[int]:
+def columns(width: int, *, sign: int = 2) -> Sequence[int]:
     """Sign, name, value, and where the value comes from when there is room."""
-    sign = 2
     room = width - sign
     if room < 60:
         name = max(16, room - 13)
@@ -43,9 +43,9 @@ def columns(width: int) -> Sequence[int]:
     return (sign, name, room - name - note, note)
 
 
-def heading_columns(width: int) -> Sequence[int]:
+def heading_columns(width: int, *, sign: int = 2) -> Sequence[int]:
     """Sign, title and summary of a step."""
-    return (2, 15, width - 17)
+    return (sign, 15, width - 15 - sign)
 
 
 def rows_of(
@@ -106,7 +106,7 @@ def _step_row(number: int, step: SetupStep, report: Report, opened: bool, g: Gly
             Content.assemble((f"{arrow} ", Tone.QUIET), (f"{number} {step.title}", "bold")),
             Content(summary(step, report, g)),
         ),
-        layout=heading_columns,
+        layout=partial(heading_columns, sign=g.sign_width + 1),
     )
 
 

@@ -202,24 +202,21 @@ class Editor(Vertical):
         return f"{candidate.label} {self.g.arrow} {value_text(judged.resolved)}"
 
     def _remark(self, candidate: Candidate, judged: Judged) -> Content | None:
-        """What matters more than a value's size: why it fails, what it clears, what runs."""
+        """What matters more than a value's size: why it fails, what runs instead."""
         if judged.mark is Mark.FAILS and judged.reason is not None:
             return Content.styled(f"{judged.reason.rule} {judged.reason.message}", Tone.BAD)
-        if judged.clears:
-            ids = ", ".join(finding.rule for finding in judged.clears[:2])
-            return Content.styled(f"clears {ids}", Tone.GOOD)
         if not candidate.is_default and judged.resolved != candidate.value:
             return Content.styled(f"runs {value_text(judged.resolved)}", Tone.WARN)
         return None
 
     def _columns(self, width: int) -> Sequence[int]:
         radio, sign, label, rest = self._remark_columns(width)
-        cell = min(11, rest // 2)
+        cell = min(11, rest // 2) if rest >= 15 else 0
         return (radio, sign, label, cell, rest - cell)
 
     def _remark_columns(self, width: int) -> Sequence[int]:
         g = self.g
-        sign = max(map(len, (g.ok, g.warn, g.bad, g.unknown))) + 1
+        sign = g.sign_width + 1
         radio = len(g.on) + 1
         widest = max((len(self._label(c)) for c in self._candidates), default=8)
         room = width - radio - sign

@@ -85,6 +85,10 @@ class CommandLine(Line):
         self.post_message(self.Clicked())
 
 
+PLAIN_KEYS = {"⏎": "Enter", "→": "Right", "←": "Left", "↑": "Up", "↓": "Down"}
+"""Names of keys whose usual sign is not ASCII."""
+
+
 class KeyBar(Widget):
     """The keys that work now, as many as fit; each can be clicked."""
 
@@ -108,13 +112,18 @@ class KeyBar(Widget):
             if typing and active.node is not screen.focused and is_printable(binding.key):
                 continue
             if binding.show and active.enabled and binding.action not in shown:
-                key = binding.key_display or self.app.get_key_display(binding)
+                key = self._shown(binding)
                 shown[binding.action] = (
                     key,
                     binding.description,
                     self._target(active.node, binding),
                 )
         self.keys = tuple(shown.values())
+
+    def _shown(self, binding: Binding) -> str:
+        key = binding.key_display or self.app.get_key_display(binding)
+        glyphs = getattr(self.app, "glyphs", None)
+        return PLAIN_KEYS.get(key, key) if glyphs is not None and glyphs.name == "ascii" else key
 
     def _target(self, node: object, binding: Binding) -> str:
         if "." in binding.action.split("(")[0]:

@@ -23,7 +23,7 @@ from kvtui.tui.view import (
     verdict_block,
 )
 from kvtui.tui.widgets.lines import Line
-from kvtui.tui.widgets.rows import Row, RowList
+from kvtui.tui.widgets.rows import Row, RowList, one_column
 from kvtui.tui.words import Tone
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ class LivePanel(Vertical):
         self._state = (report, activity, now)
         self.findings = sorted_findings(report)
         rows = [self._row(index, finding) for index, finding in enumerate(self.findings)]
-        rows += [
-            Row(f"unknown{index}", (Content.styled(self.g.unknown, Tone.ASK), Content(reason)),
-                enabled=False)
-            for index, reason in enumerate(report.unknowns)
-        ]  # fmt: skip
+        rows += [self._unknown_row(index, reason) for index, reason in enumerate(report.unknowns)]
         self.list.show(rows)
         self._draw()
 
@@ -96,6 +92,11 @@ class LivePanel(Vertical):
     def _row(self, index: int, finding: Finding) -> Row:
         head = finding_head(finding, self.g)
         return Row(str(index), head, below=finding_body(finding, index == 0), indent=2)
+
+    def _unknown_row(self, index: int, reason: str) -> Row:
+        head = Content.styled(f"{self.g.unknown} not known", f"bold {Tone.ASK}")
+        return Row(f"unknown{index}", (head,), below=Content(reason), indent=2, enabled=False,
+                   layout=one_column)  # fmt: skip
 
     def _draw(self) -> None:
         if self._state is None:
@@ -114,5 +115,5 @@ class LivePanel(Vertical):
 
 
 def _columns(width: int) -> Sequence[int]:
-    rule = min(9, width // 3)
+    rule = min(12, width // 3)
     return (rule, width - rule)
