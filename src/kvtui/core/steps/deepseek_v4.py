@@ -109,7 +109,7 @@ def v4_attention_kernels(r: Resolution) -> None:
     fragments=("flashmla_mega requires DeepSeek-V4.1",),
 )
 def v4_mega_needs(r: Resolution) -> Iterator[Hit]:
-    """flashmla_mega is for DeepSeek V4.1 on SM100.
+    """The flashmla_mega kernel is for DeepSeek V4.1 on SM100.
 
     Why: the merged kernel is written for V4.1's KV layout and for that GPU generation.
 
@@ -150,7 +150,7 @@ def _trtllm_conflict(r: Resolution) -> tuple[str, str] | None:
     fragments=("--dsv4-attn-backend trtllm",),
 )
 def v4_trtllm_needs(r: Resolution) -> Iterator[Hit]:
-    """trtllm kernels for DeepSeek V4 need SM100, 8-bit KV and plain serving.
+    """The trtllm kernels for DeepSeek V4 need SM100, 8-bit KV and plain serving.
 
     Why: they keep one uniform 8-bit KV layout, sized by the prefill chunk, which HiSparse,
     context parallelism and prefill/decode disaggregation don't know.

@@ -13,7 +13,7 @@ from kvtui.core.findings import Stage, drop
 from kvtui.core.graphs import BREAKABLE, DISABLED
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.deepseek_v4 import HOOK, is_v41
-from kvtui.core.steps.model_common import is_instance
+from kvtui.core.steps.model_common import is_instance, overriding
 
 REPLAY_TOKENS = 128
 """Tokens of a window that a prefix hit runs again."""
@@ -35,6 +35,11 @@ def _static_verify(r: Resolution) -> bool:
     stage=Stage.RESOLVE,
     option=None,
     source=f"{HOOK}:341",
+    example=Example(
+        overriding(model_type="deepseek_v41") + " --tp-size 8 --enable-two-batch-overlap",
+        model="deepseek-ai/DeepSeek-V4-Flash",
+        gpu="h200",
+    ),
     fragments=("DeepSeek-V4.1 does not support", "DeepSeek-V4.1 TRT-LLM requires"),
 )
 def v41_excludes(r: Resolution) -> Iterator[Hit]:
@@ -112,6 +117,12 @@ def _replay_conflict(r: Resolution) -> str | None:
     stage=Stage.RESOLVE,
     option="disaggregation_mode",
     source=f"{HOOK}:359",
+    example=Example(
+        overriding(model_type="deepseek_v41") + " --tp-size 8 --speculative-algorithm DSPARK"
+        " --disaggregation-mode prefill --disaggregation-transfer-backend mori",
+        model="deepseek-ai/DeepSeek-V4-Flash",
+        gpu="h200",
+    ),
     fragments=("DeepSeek-V4.1 DSpark PD requires",),
 )
 def v41_dspark_under_pd(r: Resolution) -> Iterator[Hit]:
@@ -156,6 +167,12 @@ def _odd_attention_dp(r: Resolution) -> bool:
     stage=Stage.RESOLVE,
     option=DECODER_REPLAY,
     source=f"{HOOK}:411",
+    example=Example(
+        overriding(model_type="deepseek_v41")
+        + " --tp-size 8 --enable-decoder-swa-bounded-replay --attn-dp-size 2",
+        model="deepseek-ai/DeepSeek-V4-Flash",
+        gpu="h200",
+    ),
     fragments=("--enable-decoder-swa-bounded-replay cannot be combined",),
 )
 def decoder_replay_needs(r: Resolution) -> Iterator[Hit]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
-from kvtui.core.steps.model_common import arch, backend_option, listed, use_backend
+from kvtui.core.steps.model_common import arch, backend_option, listed, overriding, use_backend
 from kvtui.core.steps.model_overrides_attention import EXAONE, GEMMA4
 
 HOOK = "arg_groups/model_hook.py"
@@ -127,6 +127,7 @@ def gemma4_backends(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="attention_backend",
     source=f"{HOOK}:684",
+    example=Example("--attention-backend flashinfer", model="LGAI-EXAONE/EXAONE-4.0-32B"),
     fragments=("One of the attention backends in",),
 )
 def exaone_backends(r: Resolution) -> Iterator[Hit]:
@@ -151,6 +152,9 @@ def exaone_backends(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="attention_backend",
     source=f"{HOOK}:697",
+    example=Example(
+        overriding(architectures=["Olmo2ForCausalLM"]) + " --attention-backend flashinfer"
+    ),
     fragments=("significantly degrade the performance of Olmo3",),
 )
 def olmo2_backends(r: Resolution) -> Iterator[Hit]:
@@ -169,6 +173,7 @@ def olmo2_backends(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="attention_backend",
     source=f"{HOOK}:733",
+    example=Example("--attention-backend triton", model="LiquidAI/LFM2-1.2B"),
     fragments=("does not support triton attention backend",),
 )
 def lfm2_backends(r: Resolution) -> Iterator[Hit]:

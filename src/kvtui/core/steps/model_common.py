@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,6 +93,11 @@ def backend_option(r: Resolution, refused: str | None) -> str:
     """The option that brought a refused backend in."""
     named = (name for name in BACKEND_OPTIONS if r.chose(name) and getattr(r, name) == refused)
     return next(named, "attention_backend")
+
+
+def overriding(**values: Any) -> str:
+    """The argument that overrides keys of config.json, for examples of rare architectures."""
+    return f"--json-model-override-args {shlex.quote(json.dumps(values))}"
 
 
 def listed(values: Any) -> str:

@@ -16,7 +16,7 @@ from kvtui.core.model.known import FALLBACK, REFUSED, UNKNOWN
 from kvtui.core.model.load import LONGCAT
 from kvtui.core.model.quant import COMPATIBLE
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.model_common import is_instance, listed
+from kvtui.core.steps.model_common import is_instance, listed, overriding
 
 SOURCE = "configs/model_config.py"
 LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
@@ -47,6 +47,7 @@ def _unknown_type(r: Resolution) -> tuple[str | None, bool] | None:
     stage=Stage.RESOLVE,
     option="model_path",
     source="utils/hf_transformers/config.py:240",
+    example=Example("", model="sgl-project/DeepSeek-V4-Flash-FP8", gpu="h200"),
     fragments=("but Transformers does not recognize this architecture", "Unrecognized model in"),
 )
 def model_type_unknown(r: Resolution) -> Iterator[Hit]:
@@ -68,6 +69,7 @@ def model_type_unknown(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="trust_remote_code",
     source="utils/hf_transformers/config.py:240",
+    example=Example("", model="inclusionAI/Ling-flash-2.0"),
     fragments=("contains custom code which must be executed",),
 )
 def model_needs_own_code(r: Resolution) -> Iterator[Hit]:
@@ -109,26 +111,6 @@ def context_longer_than_trained(r: Resolution) -> Iterator[Hit]:
             set_to(f"use {problem.wanted} tokens", context_length=problem.wanted),
             set_to("override it (quality is then your risk)", **{f"env:{LONGER}": "1"}),
         )
-
-
-@rule(
-    "KV103",
-    stage=Stage.RESOLVE,
-    option="dtype",
-    source=f"{SOURCE}:2335",
-    example=Example("--dtype int8"),
-    fragments=("Unknown dtype:",),
-)
-def dtype_known(r: Resolution) -> Iterator[Hit]:
-    """The compute dtype is a float type.
-
-    Why: weights are computed in half, bfloat16 or float.
-
-    Fix: drop --dtype, or use bfloat16.
-    """
-    for problem in _problems(r, "dtype"):
-        found = f"--dtype {problem.found}; the engine knows {listed(problem.wanted)}"
-        yield hit(found, drop("dtype"))
 
 
 @rule(
@@ -255,6 +237,7 @@ BROUGHT = "brought"
     stage=Stage.LOAD,
     option="model_path",
     source="model_loader/utils.py:93",
+    example=Example(overriding(architectures=["UnheardOfForCausalLM"])),
     fragments=(
         "Cannot find model module",
         "has no SGlang implementation and the Transformers",
@@ -313,7 +296,6 @@ MODEL_CONFIG: tuple[Part, ...] = (
     model_needs_own_code,
     overrides_are_json,
     quantize_and_serve_disabled,
-    dtype_known,
     context_longer_than_trained,
     quantization_matches_checkpoint,
     quantization_implemented,

@@ -9,7 +9,7 @@ from kvtui.core.derived import whole
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.graphs import DECODE, DISABLED, FULL, PREFILL, GraphConfig
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.model_common import arch, is_instance, listed, settle
+from kvtui.core.steps.model_common import arch, is_instance, listed, overriding, settle
 
 HOOK = "arg_groups/dllm_hook.py"
 PHASES = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
@@ -85,6 +85,11 @@ def diffusion_fits_model(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="dllm_algorithm",
     source="dllm/algorithm/gemma4_renoise.py:81",
+    example=Example(
+        overriding(architectures=["DiffusionGemmaForBlockDiffusion"])
+        + " --dllm-algorithm Gemma4Renoise --pp-size 2",
+        model="google/gemma-4-26B-A4B",
+    ),
     fragments=("DiffusionGemma does not support", "DiffusionGemma currently supports"),
 )
 def diffusion_gemma_excludes(r: Resolution) -> Iterator[Hit]:

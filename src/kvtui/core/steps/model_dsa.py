@@ -13,7 +13,7 @@ from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.graphs import BREAKABLE, DISABLED, PREFILL
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.graphs import supports_prefill_cp_bcg
-from kvtui.core.steps.model_common import DEEPSEEK_FAMILY, arch, is_instance, settle
+from kvtui.core.steps.model_common import DEEPSEEK_FAMILY, arch, is_instance, overriding, settle
 
 OVERRIDES = "arg_groups/overrides.py"
 HOOK = "arg_groups/model_hook.py"
@@ -243,6 +243,11 @@ def dsa_split_backend_resolution(r: Resolution) -> None:
     stage=Stage.RESOLVE,
     option="dsa_prefill_backend",
     source=f"{OVERRIDES}:649",
+    example=Example(
+        overriding(learnable_sink=True) + " --tp-size 8 --dsa-decode-backend fa3",
+        model="deepseek-ai/DeepSeek-V3.2",
+        gpu="h200",
+    ),
     fragments=("uses learnable attention sinks and requires",),
 )
 def dsa_sinks_need_flashmla(r: Resolution) -> Iterator[Hit]:

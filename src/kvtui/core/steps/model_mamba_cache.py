@@ -187,7 +187,7 @@ def extra_buffer_supported(r: Resolution) -> Iterator[Hit]:
     option="mamba_radix_cache_strategy",
     source="arg_groups/mamba_hook.py:125",
     example=Example(
-        "--mamba-radix-cache-strategy extra_buffer_lazy --disaggregation-mode decode", model=HYBRID
+        "--mamba-radix-cache-strategy extra_buffer_lazy --disaggregation-mode prefill", model=HYBRID
     ),
     fragments=("extra_buffer_lazy unsupported under PD",),
 )

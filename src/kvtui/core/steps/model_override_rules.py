@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvtui.core.derived import attn_dp_enabled, uses_mla, whole
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
-from kvtui.core.steps.model_common import arch, backends_unset, listed, use_backend
+from kvtui.core.steps.model_common import arch, backends_unset, listed, overriding, use_backend
 from kvtui.core.steps.model_dsa import V32, serves_dsa
 from kvtui.core.steps.model_overrides_attention import NEMOTRON_H, hybrid_minicpm, sparse_minicpm
 from kvtui.core.steps.model_overrides_families import (
@@ -19,6 +19,12 @@ from kvtui.core.steps.model_overrides_families import (
 from kvtui.core.steps.model_overrides_moe import QWEN_MOE, nemotron_w4a16, qwen_w4a16
 
 FOLDER = "arg_groups/model_overrides"
+M3_NVFP4 = {
+    "quant_method": "mxfp8",
+    "moe_quant_algo": "NVFP4",
+    "moe_quant_format": "nvfp4-pack-quantized",
+}
+"""How a MiniMax M3.1 checkpoint states its packed experts."""
 
 
 @rule(
@@ -65,6 +71,11 @@ def dsa_dcp_excludes(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="enable_prefill_cp",
     source=f"{FOLDER}/deepseek_v2.py:66",
+    example=Example(
+        overriding(architectures=["HYV4ForCausalLM"]) + " --tp-size 8 --dcp-size 2",
+        model="deepseek-ai/DeepSeek-V3.2",
+        gpu="h200",
+    ),
     fragments=("is not supported for HYV4 because",),
 )
 def hyv4_without_cp(r: Resolution) -> Iterator[Hit]:
@@ -109,6 +120,11 @@ def dsa_cp_on_one_machine(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="dcp_size",
     source=f"{FOLDER}/deepseek_v2.py:164",
+    example=Example(
+        overriding(index_kpool=4) + " --tp-size 8 --dcp-size 2",
+        model="deepseek-ai/DeepSeek-V3.2",
+        gpu="h200",
+    ),
     fragments=("a pooled index key spans positions",),
 )
 def pooled_index_without_dcp(r: Resolution) -> Iterator[Hit]:
@@ -128,6 +144,9 @@ def pooled_index_without_dcp(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="moe_runner_backend",
     source=f"{FOLDER}/qwen3_moe.py:79",
+    example=Example(
+        "--moe-runner-backend triton", model="nvidia/Qwen3.6-35B-A3B-NVFP4", gpu="b200"
+    ),
     fragments=("W4A16_NVFP4 MoE layers require",),
 )
 def w4a16_runners(r: Resolution) -> Iterator[Hit]:
@@ -215,6 +234,9 @@ def _iquest_conflicts(r: Resolution) -> Iterator[tuple[str, str]]:
     stage=Stage.RESOLVE,
     option="attention_backend",
     source=f"{FOLDER}/iquest_q1.py:20",
+    example=Example(
+        overriding(architectures=["IQuestQ1ForCausalLM"]) + " --attention-backend triton"
+    ),
     fragments=("IQuestQ1", "IQuest Q1"),
 )
 def iquest_excludes(r: Resolution) -> Iterator[Hit]:
@@ -234,6 +256,9 @@ def iquest_excludes(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="attn_dp_size",
     source=f"{FOLDER}/ernie45_vl.py:15",
+    example=Example(
+        overriding(architectures=["MiniCPMForCausalLM"]) + " --tp-size 2 --attn-dp-size 2"
+    ),
     fragments=(
         "ERNIE 4.5 VL MoE does not support DP attention",
         "MiniCPM does not support DP attention",
@@ -259,6 +284,15 @@ def no_attention_dp(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="enable_hierarchical_cache",
     source=f"{FOLDER}/minicpm.py:27",
+    example=Example(
+        overriding(
+            architectures=["MiniCPMSALAForCausalLM"],
+            model_type="minicpm_sala",
+            mixer_types=["minicpm4"],
+            sparse_config={},
+        )
+        + " --enable-hierarchical-cache"
+    ),
     fragments=("MiniCPM SALA does not support hierarchical", "MiniCPM sparse attention does not"),
 )
 def minicpm_excludes(r: Resolution) -> Iterator[Hit]:
@@ -318,6 +352,11 @@ def _m3_conflicts(r: Resolution) -> Iterator[tuple[str, str]]:
     stage=Stage.RESOLVE,
     option="page_size",
     source=f"{FOLDER}/minimax_m3.py:61",
+    example=Example(
+        overriding(architectures=["MiniMaxM3SparseForCausalLM"], quantization_config=M3_NVFP4)
+        + " --page-size 64",
+        gpu="b200",
+    ),
     fragments=("M3.1 NVFP4",),
 )
 def m3_nvfp4_excludes(r: Resolution) -> Iterator[Hit]:
@@ -338,6 +377,9 @@ def m3_nvfp4_excludes(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="prefill_attention_backend",
     source=f"{FOLDER}/moss_vl.py:28",
+    example=Example(
+        overriding(architectures=["MossVLForConditionalGeneration"]) + " --attention-backend triton"
+    ),
     fragments=("MossVLForConditionalGeneration requires flashinfer",),
 )
 def moss_vl_prefill(r: Resolution) -> Iterator[Hit]:
@@ -358,6 +400,10 @@ def moss_vl_prefill(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="enable_unified_memory",
     source=f"{FOLDER}/qwen4_exp.py:36",
+    example=Example(
+        overriding(architectures=["Qwen4ExpForConditionalGeneration"]) + " --enable-unified-memory",
+        model="Qwen/Qwen3.5-27B",
+    ),
     fragments=("Qwen4-Exp",),
 )
 def qwen4_excludes(r: Resolution) -> Iterator[Hit]:
@@ -422,10 +468,16 @@ def kimi_k3_dcp_backends(r: Resolution) -> Iterator[Hit]:
     stage=Stage.RESOLVE,
     option="ep_size",
     source="arg_groups/overrides.py:869",
+    example=Example(
+        "--tp-size 8 --quantization modelopt_fp4 --speculative-algorithm EAGLE",
+        model="nvidia/DeepSeek-V3.1-NVFP4",
+        gpu="mi300x",
+        env={"SGLANG_NVFP4_CKPT_FP8_NEXTN_MOE": "1"},
+    ),
     fragments=("'deep_gemm' speculative MoE runner backend",),
 )
 def hip_draft_experts(r: Resolution) -> Iterator[Hit]:
-    """8-bit draft experts beside an FP4 checkpoint need expert parallelism on ROCm.
+    """Draft experts in 8 bits beside an FP4 checkpoint need expert parallelism on ROCm.
 
     Why: SGLANG_NVFP4_CKPT_FP8_NEXTN_MOE runs them on deep_gemm with DeepEP, which exchanges
     tokens between ranks.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvtui.core.findings import Stage, drop, set_to
+from kvtui.core.findings import Stage, drop
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.model_common import arch, settle
 
@@ -152,27 +152,6 @@ def remote_instance_fallback(r: Resolution) -> None:
 
 
 @rule(
-    "KV163",
-    stage=Stage.RESOLVE,
-    option="load_format",
-    source=f"{HOOK}:255",
-    fragments=("load_format='ipc_cache' is an internal-only",),
-)
-def ipc_cache_is_internal(r: Resolution) -> Iterator[Hit]:
-    """The ipc_cache load format is the engine's own.
-
-    Why: it is set where a weight cache serves the weights, and names no daemon by itself.
-
-    Fix: use --weight-cache-mode client or daemon.
-    """
-    if r.load_format == "ipc_cache":
-        yield hit(
-            "--load-format ipc_cache",
-            set_to("let a daemon serve weights", load_format=None, weight_cache_mode="daemon"),
-        )
-
-
-@rule(
     "KV164",
     stage=Stage.RESOLVE,
     option="weight_cache_mode",
@@ -201,6 +180,5 @@ HANDLE_EXPERT_PACK: tuple[Part, ...] = (expert_pack_needs, expert_pack_eager)
 HANDLE_LOAD_FORMAT: tuple[Part, ...] = (
     load_format_by_source,
     remote_instance_fallback,
-    ipc_cache_is_internal,
     weight_cache_without_drafts,
 )

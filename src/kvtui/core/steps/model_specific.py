@@ -20,6 +20,7 @@ from kvtui.core.steps.model_common import (
     arch,
     is_instance,
     listed,
+    overriding,
     quant_config,
     quant_method,
     settle,
@@ -67,6 +68,9 @@ def before_overrides(r: Resolution) -> None:
     stage=Stage.RESOLVE,
     option="pp_size",
     source=f"{HOOK}:178",
+    example=Example(
+        overriding(architectures=["InternS2MobiusForConditionalGeneration"]) + " --pp-size 2"
+    ),
     fragments=("Intern-S2-Mobius does not support",),
 )
 def mobius_on_one_stage(r: Resolution) -> Iterator[Hit]:
@@ -233,6 +237,12 @@ def deepseek_hip_resolution(r: Resolution) -> None:
     stage=Stage.RESOLVE,
     option="tp_size",
     source=f"{HOOK}:595",
+    example=Example(
+        overriding(architectures=["MiMoV2ForCausalLM"], attention_projection_layout="fused_qkv")
+        + " --tp-size 8",
+        model="XiaomiMiMo/MiMo-V2-Flash",
+        gpu="h200",
+    ),
     fragments=("requires effective attention TP size", "unsupported attention_projection_layout"),
 )
 def mimo_fused_heads(r: Resolution) -> Iterator[Hit]:
