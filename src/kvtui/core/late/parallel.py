@@ -13,6 +13,7 @@ from importlib import resources
 from kvtui.core.derived import attn_dp_enabled, gpus_needed, is_dummy, whole
 from kvtui.core.facts import GIB
 from kvtui.core.findings import Severity, Stage, drop, set_to
+from kvtui.core.late.parallel_drafts import LATE_DRAFTS
 from kvtui.core.late.parallel_shapes import EXPERT_SHARDS, LATE_SHARDS
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 
@@ -87,10 +88,11 @@ def nodes_need_an_address(r: Resolution) -> Iterator[Hit]:
     if whole(r.nnodes, 1) <= 1 or r.dist_init_addr or r.use_ray:
         return
     message = f"--nnodes {r.nnodes} without --dist-init-addr"
+    fix = drop("nnodes", title="run on one node")
     if attn_dp_enabled(r):
-        yield hit(message)
+        yield hit(message, fix)
     elif r.nccl_port is None and "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE" not in r.env:
-        yield Hit(message + ": nodes find each other only by chance", (), Severity.WARNING)
+        yield Hit(message + ": nodes find each other only by chance", (fix,), Severity.WARNING)
 
 
 @rule(
@@ -183,4 +185,5 @@ LATE_PARALLEL: tuple[Part, ...] = (
     model_runs_in_stages,
     dcp_divides_tp,
     request_table_fits,
+    *LATE_DRAFTS,
 )

@@ -65,7 +65,8 @@ def elastic_backend_needs(r: Resolution) -> Iterator[Hit]:
 @rule(
     "KV476", stage=Stage.RESOLVE, option="ep_join_mode", source="arg_groups/parallel_hook.py:549",
     example=Example("--elastic-ep-join-mode recover", model="Qwen/Qwen3-30B-A3B"),
-    fragments=("--elastic-ep-join-mode requires", "Elastic EP scale-up requires one joining TP"),
+    fragments=("--elastic-ep-join-mode requires", "Elastic EP scale-up requires one joining TP",
+               "--elastic-ep-join-rank-offset is only valid"),
 )  # fmt: skip
 def joining_needs(r: Resolution) -> Iterator[Hit]:
     """A process joins a running expert group with its place stated.

@@ -127,7 +127,8 @@ def tls_files(r: Resolution) -> Iterator[Hit]:
 @rule(
     "KV1034", stage=Stage.RESOLVE, option="enable_http2", source="arg_groups/serving_hook.py:89",
     example=Example("--enable-http-worker-reuseport"),
-    fragments=("--enable-http-worker-reuseport", "--http2-", "not supported with --enable-http2"),
+    fragments=("--enable-http-worker-reuseport", "--http2-", "--enable-http2 requires the",
+               "not supported with --enable-http2"),
 )  # fmt: skip
 def http_settings(r: Resolution) -> Iterator[Hit]:
     """HTTP/2 has bounded streams and windows, and no certificate refresh.

@@ -46,7 +46,9 @@ def one_linear_step(r: Resolution) -> None:
     source="arg_groups/speculative_hook.py:283",
     example=Example("--tp-size 2 --attn-dp-size 2 --speculative-algorithm DFLASH "
                     "--speculative-draft-model-path Qwen/Qwen3-0.6B"),
-    fragments=("DFLASH with dp attention", "DFLASH speculative decoding is not supported"),
+    fragments=("DFLASH with dp attention", "DFLASH speculative decoding is not supported",
+               "DFLASH speculative decoding requires",
+               "Currently DFLASH speculative decoding only supports"),
 )  # fmt: skip
 def dflash_needs(r: Resolution) -> Iterator[Hit]:
     """DFLASH drafts from one pipeline stage, with the LM head kept whole under attention DP.

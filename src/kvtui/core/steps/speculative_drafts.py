@@ -127,6 +127,26 @@ def _markov(config: Mapping[str, Any], own: Mapping[str, Any]) -> Markov:
     return Markov(rank, None if kind is None else str(kind).lower())
 
 
+def markov_rank(config: Mapping[str, Any]) -> int:
+    """Rank of a DSpark draft's Markov head, 0 where it has none or says nonsense."""
+    own = {**_dictionary(config, "dflash_config"), **_dictionary(config, "dspark_config")}
+    try:
+        return _markov(config, own).rank
+    except UnreadableDraft:
+        return 0
+
+
+def target_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Target layers whose hidden states a block draft reads, empty where it leaves the choice."""
+    own = _dictionary(config, "dflash_config")
+    layers = config.get("dspark_target_layer_ids")
+    if layers is None:
+        layers = own.get("target_layer_ids", config.get("target_layer_ids"))
+    if not isinstance(layers, list):
+        return ()
+    return tuple(layer for layer in layers if isinstance(layer, int))
+
+
 def dspark_gamma(config: Mapping[str, Any]) -> int | None:
     """Draft tokens of one DSpark step, None where the draft does not say.
 

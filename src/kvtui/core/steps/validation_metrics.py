@@ -46,7 +46,8 @@ def _bucket_problem(words: list[str]) -> str | None:
 @rule(
     "KV1080", stage=Stage.CHECK, option="prompt_tokens_buckets",
     source="arg_groups/validation_hook.py:388", example=Example("--prompt-tokens-buckets tse 1 2"),
-    fragments=("TSE rule", "custom rule", "default rule should only have", "rule type:"),
+    fragments=("TSE rule", "TSE base must be", "TSE count must be", "TSE middle must be",
+               "custom rule", "default rule should only have", "rule type:"),
 )  # fmt: skip
 def histogram_buckets(r: Resolution) -> Iterator[Hit]:
     """Histogram buckets follow one of three rules.
