@@ -124,7 +124,7 @@ def fa4_with_trtllm_mha(r: Resolution) -> Iterator[Hit]:
     example=Example("--tp-size 1", model="Qwen/Qwen3-30B-A3B", gpu="mi355x"),
 )  # fmt: skip
 def aiter_workspace(r: Resolution) -> Iterator[Hit]:
-    """aiter's workspace grows with the pool and is in no budget.
+    """The workspace of aiter grows with the pool and is in no budget.
 
     Why: above a context of 8192 tokens the engine takes 15 % off even a hand-set fraction, and
     large pools still ran out of memory.
