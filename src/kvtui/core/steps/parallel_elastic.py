@@ -143,14 +143,17 @@ def _topology(r: Resolution) -> tuple[Condition, ...]:
         sizes.append(r.ep_join_rank_offset)
     fits = all(whole(size) > 0 and size % replica == 0 for size in sizes)
     stop = drop("max_ep_size", title="serve without growth")
+    groups = set_to("run one attention-DP group a rank, each with its LM head",
+                    attn_dp_size=r.tp_size, dp_size=1, enable_dp_lm_head=True)  # fmt: skip
     return (
         (not fits, f"sizes {sizes} are not whole groups of {replica} attention ranks", stop),
         ((width > 1 or (r.ep_join_mode == "scale" and r.tp_size == 1))
          and r.moe_dense_tp_size != 1, f"--moe-dense-tp-size is {r.moe_dense_tp_size}",
          set_to("keep dense layers on one rank", moe_dense_tp_size=1)),
-        (not attn_dp_enabled(r), "there are no attention-DP groups", stop),
+        (not attn_dp_enabled(r), "there are no attention-DP groups", groups),
         (not r.enable_dp_lm_head, "--enable-dp-lm-head is off",
-         set_to("replicate the LM head", enable_dp_lm_head=True)),
+         set_to("replicate the LM head", enable_dp_lm_head=True) if attn_dp_enabled(r)
+         else groups),
         (r.attn_cp_size != 1, f"--attn-cp-size is {r.attn_cp_size}", drop("attn_cp_size")),
         (r.moe_dp_size != 1, f"--moe-dp-size is {r.moe_dp_size}", drop("moe_dp_size")),
         (r.ep_size != r.tp_size, f"--ep-size {r.ep_size} is not --tp-size {r.tp_size}",
