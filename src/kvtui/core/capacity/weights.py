@@ -196,12 +196,21 @@ def stage_bytes(model: Loaded, w: Widths, start: int, end: int, stages: int) -> 
     return inside + edges
 
 
+def _stored(model: ModelConfig, bytes_model: Loaded) -> list[float]:
+    """Sizes that a checkpoint can have: with its draft layer, with a head that is tied anyway."""
+    found = [bytes_model.total]
+    if model.num_nextn_predict_layers:
+        found.append(bytes_model.total + bytes_model.draft.total)
+    if not bytes_model.outside.head:
+        found += [one + bytes_model.outside.vocab for one in found]
+    return found
+
+
 def scaled(model: ModelConfig, bytes_model: Loaded, rank: float) -> Figure:
     """A rank's share as a figure, scaled to the checkpoint's stated size where it is known."""
     stated = model.checkpoint.weight_bytes
     if stated and bytes_model.total:
-        whole_model = bytes_model.total + bytes_model.draft.total
-        nearest = min((bytes_model.total, whole_model), key=lambda one: abs(one - stated))
+        nearest = min(_stored(model, bytes_model), key=lambda one: abs(one - stated))
         factor = stated / nearest
         if 0.9 < factor < 1.1:
             return estimated(rank * factor, rank * INDEXED_ERROR)
