@@ -193,7 +193,7 @@ def test_a_closed_pipe_is_quiet() -> None:
     command = f"{sys.executable} -m kvtui rules | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.stderr == ""
-    assert done.stdout.startswith("KV")
+    assert done.stdout.startswith("ADV001")
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def test_matrix_in_all_forms(capsys: pytest.CaptureFixture[str]) -> None:
     base = ["matrix", "--gpu", "h200"]
     code, out, _ = run(capsys, *base, "--", *QWEN)
     assert code == 0
-    assert out.splitlines()[1].split()[:2] == ["auto", "bfloat16"]
+    assert {"auto", "bfloat16", "fp8_e4m3", "nvfp4"} <= set(out.splitlines()[1].split())
     rows = {line.split()[0]: line for line in out.splitlines() if line}
     assert "✓" in rows["fa3"]
     assert "✗" in rows["fa3"]
@@ -109,8 +109,8 @@ def test_fit_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("Unsupported KV cache type for decode offload",
          "--disaggregation-decode-enable-offload-kvcache"),
-        ("ValueError: --prefill-only-disable-kv-cache expected NoOpMHATokenToKVPool but the runtime "
-         "pool is MHATokenToKVPool", "--prefill-only-disable-kv-cache"),
+        ("ValueError: --prefill-only-disable-kv-cache expected NoOpMHATokenToKVPool but the "
+         "runtime pool is MHATokenToKVPool", "--prefill-only-disable-kv-cache"),
         ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
          "--mem-fraction-static"),
     ],
@@ -202,7 +202,7 @@ def test_import_a_script_with_a_blank(tmp_path: Path, capsys: pytest.CaptureFixt
                     "  --tp 2\n")  # fmt: skip
     code, out, _ = run(capsys, "import", str(path), "--gpu", "h100", "--json")
     (row,) = json.loads(out)
-    assert row["blanks"] == [{"option": "model_path", "text": "$MODEL_PATH"}]
+    assert row["blanks"] == [{"option": "model_path", "text": "${MODEL_PATH}"}]
     code, out, _ = run(capsys, "import", str(path), "--gpu", "h100", "--set",
                        "MODEL_PATH=Qwen/Qwen3-8B", "--json")  # fmt: skip
     (row,) = json.loads(out)

@@ -32,7 +32,8 @@ def run(words: list[str], _word: str) -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(words)
     text = _text(args.text)
-    found = explain(text)
+    found = tuple(item for item in explain(text) if item.is_recognised or item.options
+                  or item.classes)  # fmt: skip
     log = read_boot_log(text) if "\n" in text.strip() else None
     if args.json:
         data = {"found": [_row(item) for item in found], "boot": _boot_row(log)}

@@ -60,6 +60,26 @@ STALE_SCALES = 4 / 32 / MXFP4
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What requests share on one data-parallel rank."""
+
+    tokens: int
+    swa_tokens: int | None
+    window: int | None
+    page_size: int
+    limit: int
+    """Running requests at most."""
+
+    def at(self, context: int) -> int:
+        """Requests of `context` tokens each that fit at once, whole pages each."""
+        pages = -(-max(1, context) // self.page_size) * self.page_size
+        count = self.tokens // pages
+        if self.swa_tokens and self.window is not None:
+            count = min(count, self.swa_tokens // min(pages, self.window + self.page_size))
+        return min(count, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """Memory and capacity of one rank, and of the machine's host memory.
 
@@ -98,6 +118,8 @@ class Capacity:
     free_after: Figure
     """Left on the GPU once pools, request table, graphs and activations are in place."""
     host: HostNeed | None
+    room: Room = field(default_factory=lambda: Room(0, None, None, 1, 0))
+    """What requests share."""
     fits: Mapping[int, int] = field(default_factory=dict)
     """Requests that fit at once, by tokens of context each, on one data-parallel rank."""
     replicas: int = 1
@@ -106,6 +128,10 @@ class Capacity:
     pool_bytes: int = 0
     """Bytes of all pools on the GPU, request table left out."""
     assumed: tuple[str, ...] = ()
+
+    def requests_at(self, context: int) -> int:
+        """Requests of `context` tokens each that run at once on one data-parallel rank."""
+        return self.room.at(context)
 
     @property
     def weights_bytes(self) -> int:
@@ -245,17 +271,9 @@ def _stage(
     )
 
 
-def _fits(g: Geometry, cap: Requests, tokens: int, swa: int | None) -> dict[int, int]:
-    """Requests at once by context, within tokens, the sliding pool and the request limit."""
-    own = g.context
-    found = {}
-    for context in sorted({one for one in CONTEXTS if one < own} | {own}):
-        pages = -(-context // g.page_size) * g.page_size
-        count = tokens // pages if tokens else 0
-        if swa and g.window is not None:
-            count = min(count, swa // min(pages, g.window + g.page_size))
-        found[context] = min(count, cap.count)
-    return found
+def _fits(room: Room, own: int) -> dict[int, int]:
+    """Requests at once by context, the model's own length included."""
+    return {c: room.at(c) for c in sorted({one for one in CONTEXTS if one < own} | {own})}
 
 
 def _assumptions(r: Resolution, g: Geometry, model: Loaded, rule_version: str | None) -> list[str]:
@@ -317,6 +335,7 @@ def _assemble(
     capacity_kind = "exact" if r.max_total_tokens == sizes.tokens else "estimated"
     tokens_error = 0.0 if capacity_kind == "exact" else budget.error
     version = r.facts.engine_version
+    room = Room(sizes.tokens, sizes.swa, g.window, g.page_size, limit.count)
     return Capacity(
         total=base.total,
         baseline=start,
@@ -340,7 +359,8 @@ def _assemble(
         working=estimated(working, WORKING_ERROR * working),
         free_after=estimated(left, WORKING_ERROR * working + 0.1 * GIB),
         host=None,
-        fits=_fits(g, limit, sizes.tokens, sizes.swa),
+        fits=_fits(room, g.context),
+        room=room,
         replicas=max(1, whole(r.dp_size, 1)) * g.attn_dp,
         sizes=sizes,
         pool_bytes=int(used),
