@@ -10,7 +10,6 @@ from kvtui.core.capacity.predict import Capacity
 from kvtui.core.capacity.weights import loaded
 from kvtui.core.facts import Checkpoint
 from kvtui.core.model.catalogue import find
-from kvtui.core.pools.geometry import geometry_of
 from tests.core.test_pool_sizes import resolved
 from tests.support import draft_of, facts_for, judge
 
