@@ -311,6 +311,15 @@ def _flag_names() -> Mapping[str, str]:
     return {flag: option.name for flag, option in catalogue().by_flag.items()}
 
 
+def model_name(report: Report) -> str:
+    """The model as people call it: the checkpoint's name where it was read."""
+    path = report.draft.model_path
+    if path is None:
+        return "no model chosen"
+    found = report.facts.checkpoints.get(path)
+    return found.name if found is not None else path
+
+
 def hardware_text(report: Report, g: Glyphs) -> str:
     """The GPUs that the launch is judged for."""
     gpu = report.facts.gpu

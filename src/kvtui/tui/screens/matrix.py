@@ -27,7 +27,7 @@ from kvtui.core.matrix import (
     cell_changes,
     cell_of,
 )
-from kvtui.tui.view import hardware_text
+from kvtui.tui.view import hardware_text, model_name
 from kvtui.tui.widgets.lines import KeyBar, Line, TopLine
 from kvtui.tui.widgets.matrix_grid import MatrixGrid
 from kvtui.tui.widgets.rows import RowList
@@ -149,7 +149,7 @@ class MatrixScreen(Screen[None]):
         report, g = self.kv.report, self.kv.glyphs
         top = self.query_one(TopLine)
         top.left = Content.assemble(
-            ("matrix ", f"bold {Tone.KEY}"), (report.draft.model_path or "", "bold"),
+            ("matrix ", f"bold {Tone.KEY}"), (model_name(report), "bold"),
             f" {g.dot} {hardware_text(report, g)}",
         )  # fmt: skip
         top.right = Content.styled(f"page size {self.page or 'auto'} {g.dot} tokens", Tone.QUIET)

@@ -18,6 +18,10 @@ from kvtui.tui.widgets.lines import Line
 from kvtui.tui.words import Tone, gib_text, plural
 
 MIB = 1 << 20
+NOT_RUN = (
+    "not run yet: p builds the planned pool with torch, writes keys and values, reads them back "
+    "bit for bit, and frees everything"
+)
 
 
 class PoolSheet(Sheet[None]):
@@ -57,8 +61,7 @@ class PoolSheet(Sheet[None]):
                 parts.append(Content.styled("this result is of other settings", Tone.WARN))
             parts += pool_page(fact, g)
         elif not kv.activity.pool_running:
-            parts.append(Content("not run yet: p builds the planned pool with torch, writes keys "
-                                 "and values, reads them back bit for bit, and frees everything"))  # fmt: skip
+            parts.append(Content(NOT_RUN))
         self.query_one("#pool-text", Line).content = Content("\n\n").join(parts)
 
     def action_scroll(self, by: int) -> None:

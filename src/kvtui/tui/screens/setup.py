@@ -33,6 +33,7 @@ from kvtui.tui.view import (
     candidate_size,
     command_content,
     hardware_text,
+    model_name,
     verdict_line,
 )
 from kvtui.tui.widgets.editor import MARK_TONE, Editor, mark_sign
@@ -161,10 +162,10 @@ class SetupScreen(Screen[None]):
         kv, g, report = self.kv, self.kv.glyphs, self.kv.report
         width = max(20, self.size.width - 2)
         top = self.query_one(TopLine)
-        name = report.draft.model_path or "no model chosen"
         top.left = Content.assemble(
-            ("kvtui ", f"bold {Tone.KEY}"), (name, "bold"), f" {g.dot} ", hardware_text(report, g)
-        )
+            ("kvtui ", f"bold {Tone.KEY}"), (model_name(report), "bold"), f" {g.dot} ",
+            hardware_text(report, g),
+        )  # fmt: skip
         top.right = Content.styled(kv.judged_by(), Tone.QUIET)
         self.query_one(VerdictLine).content = verdict_line(report, kv.activity, kv.now(), g, width)
         self.query_one(CommandLine).content = command_content(

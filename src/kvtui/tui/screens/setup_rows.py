@@ -13,7 +13,7 @@ from kvtui.tui.candidates import default_of
 from kvtui.tui.glyphs import Glyphs
 from kvtui.tui.session import GPU, GPU_COUNT, chosen
 from kvtui.tui.steps import STEPS, SetupStep, listed_options, not_used, step_of
-from kvtui.tui.view import hardware_text
+from kvtui.tui.view import hardware_text, model_name
 from kvtui.tui.widgets.rows import Row
 from kvtui.tui.words import (
     SEVERITY_TONE,
@@ -123,7 +123,7 @@ def summary(step: SetupStep, report: Report, g: Glyphs) -> str:
     """A step in a few words."""
     values = report.plan.values
     if step.key == "model":
-        return report.draft.model_path or "not chosen"
+        return model_name(report)
     if step.key == "hardware":
         return hardware_text(report, g)
     if step.key == "attention":
