@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -15,6 +15,12 @@ from kvtui.core.findings import Change, Outcome
 MOST_TOGETHER = 3
 """Changes that are combined at most."""
 MOST_SHOWN = 12
+CHEAP = 2
+"""Cost of a change from which on it is worth looking for cheaper combinations."""
+
+
+NEEDS = {"fp4_mx_block16": (Change("attention_backend", "triton"),)}
+"""What a KV dtype needs beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +110,10 @@ def fit(
     found = [o for o in singles if o.reaches]
     tried = list(singles)
     for count in range(2, MOST_TOGETHER + 1):
-        if found:
+        if found and min(o.cost for o in found) < count * CHEAP:
             break
         for group in combinations(helpful, count):
-            if len({move.kind for move in group}) == count:
+            if len({move.kind for move in group}) == count and not _has_way(found, group):
                 option = _try(draft, world, goal, group)
                 if option is not None:
                     tried.append(option)
@@ -116,6 +122,11 @@ def fit(
         (o for o in tried if o.requests > now), key=lambda o: (-o.requests, o.cost)
     )
     return Fit(goal, now, tuple(best[:MOST_SHOWN]))
+
+
+def _has_way(found: Sequence[Option], group: tuple[Move, ...]) -> bool:
+    """True where a part of the group reaches the goal already: more of it is only dearer."""
+    return any(set(option.moves) <= set(group) for option in found)
 
 
 def _try(draft: Draft, facts: Facts, goal: Goal, moves: tuple[Move, ...]) -> Option | None:
@@ -158,13 +169,14 @@ def _limits(report: Report, goal: Goal) -> Iterator[Move]:
         f"--context-length {goal.context}", "longer prompts are refused", 2,
         (Change("context_length", goal.context),), "context",
     )  # fmt: skip
-    for ratio in (0.5, 0.3, 0.15):
+    capacity: Any = report.capacity
+    for ratio in (0.5, 0.3, 0.15) if capacity and capacity.state_slots else ():
         if values["mamba_full_memory_ratio"] and values["mamba_full_memory_ratio"] > ratio:
             yield Move(
                 f"--mamba-full-memory-ratio {ratio}", "fewer prefixes of states are kept", 2,
                 (Change("mamba_full_memory_ratio", ratio),), "states",
             )  # fmt: skip
-    for ratio in (0.5, 0.25, 0.1):
+    for ratio in (0.5, 0.25, 0.1) if capacity and capacity.swa_tokens else ():
         if values["swa_full_tokens_ratio"] and values["swa_full_tokens_ratio"] > ratio:
             yield Move(
                 f"--swa-full-tokens-ratio {ratio}", "fewer sliding-window prefixes are kept", 2,
@@ -202,8 +214,8 @@ def _dtypes(report: Report) -> Iterator[Move]:
     for dtype, (price, cost) in prices.items():
         if report.plan.values["kv_cache_dtype"] != dtype:
             yield Move(
-                f"--kv-cache-dtype {dtype}", price, cost, (Change("kv_cache_dtype", dtype),),
-                "dtype",
+                f"--kv-cache-dtype {dtype}", price, cost,
+                (Change("kv_cache_dtype", dtype), *NEEDS.get(dtype, ())), "dtype",
             )  # fmt: skip
 
 
