@@ -93,8 +93,8 @@ def play(allocator: TokenAllocator | PagedAllocator | SwaAllocator, history: lis
         assert full.available_size() == capacity - book.pages() * page
         if isinstance(allocator, SwaAllocator):
             check_mapping(allocator, book)
-    for slots in book.held:
-        allocator.free(torch.tensor(slots, dtype=torch.int64))
+    for own in book.held:
+        allocator.free(torch.tensor(own, dtype=torch.int64))
     full = allocator.full if isinstance(allocator, SwaAllocator) else allocator
     assert full.available_size() == capacity
 

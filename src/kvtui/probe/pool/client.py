@@ -167,9 +167,8 @@ async def _converse(request: PoolRequest, follower: _Follower) -> dict[str, Any]
     assert process.stderr is not None
     kept = asyncio.create_task(_keep_tail(process.stderr))
     try:
+        # Not drained: a child that reads nothing must still be heard.
         process.stdin.write(program().encode("ascii") + b"\n" + request.to_line())
-        with contextlib.suppress(ConnectionError):
-            await process.stdin.drain()
         return await _follow(process, follower, kept)
     finally:
         await _take_down(process, kept)
@@ -252,8 +251,20 @@ def _kill_session(process: asyncio.subprocess.Process) -> None:
 
 
 async def _reap(process: asyncio.subprocess.Process, kept: asyncio.Task[bytes]) -> None:
-    await process.wait()
-    # A grandchild that left the session could hold stderr open; don't wait for it.
+    """Let go of the dead child's pipes and wait for it.
+
+    asyncio reports the end only when all pipes are closed, and a full one stays open until it is
+    read. A grandchild that left the session may hold one; it is not waited for.
+    """
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GRACE_S):
+            while await process.stdout.read(LINE_LIMIT_BYTES):
+                pass
+            await asyncio.shield(kept)
     kept.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await kept
+    # The one way to close all pipes at once; left to the collector it warns on a closed loop.
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()
+    await process.wait()
