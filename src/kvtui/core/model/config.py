@@ -266,7 +266,7 @@ def _multimodal_enabled(config: HfConfig, request: ModelRequest) -> bool:
     return arch != "MiMoV2ForCausalLM" or towers
 
 
-def _modalities(config: HfConfig, text: HfConfig, request: ModelRequest) -> dict[str, bool]:
+def _modalities(config: HfConfig, text: HfConfig, request: ModelRequest) -> dict[str, Any]:
     """The `is_*` flags that say what a model takes in, and which graphs follow from that."""
     names = frozenset(config.architectures)
     enabled = _multimodal_enabled(config, request)

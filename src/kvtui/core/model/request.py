@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvtui.core.resolution import Resolution
@@ -60,7 +60,7 @@ def _text(value: object) -> str:
 
 def request_of(r: Resolution, *, draft: bool = False) -> ModelRequest:
     """The request that the launch's present values make, for the target or the draft model."""
-    values = {name: r.values.get(name) for name in OPTIONS}
+    values: dict[str, Any] = {name: r.values.get(name) for name in OPTIONS}
     gpu = r.facts.gpu
     chosen = r.speculative_draft_model_quantization if draft else r.quantization
     chosen = None if chosen == "unquant" else chosen

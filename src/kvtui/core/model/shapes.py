@@ -88,7 +88,7 @@ class Shapes:
 
 def is_deepseek_dsa(config: HfConfig) -> bool:
     """True for a sparse-attention model: the architecture is one and `index_topk` is stated."""
-    names = config.get("architectures") or ()
+    names: Any = config.get("architectures") or ()
     return bool(names) and names[0] in archs.DSA and config.get("index_topk") is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kvtui.core.derived import mamba_extra_buffer, whole
 from kvtui.core.resolution import Resolution
@@ -107,17 +108,17 @@ def _nemotron_backend(r: Resolution) -> Values:
     if r.speculative_algorithm is None:
         return _backend("trtllm_mha") if r.platform.is_sm100 else {}
     algorithm = str(r.speculative_algorithm).upper()
-    values = {}
+    values: dict[str, Any] = {}
     if r.platform.is_sm100 and r.speculative_eagle_topk in (None, 1):
         values["attention_backend"] = "trtllm_mha"
         if r.page_size is None:
-            values["page_size"] = 64  # type: ignore[assignment]
+            values["page_size"] = 64
         if r.mamba_radix_cache_strategy == "auto":
             values["mamba_radix_cache_strategy"] = "extra_buffer"
-        draft, served = "trtllm_mha", ("EAGLE", "NEXTN", "DSPARK")
+        draft, served = "trtllm_mha", {"EAGLE", "NEXTN", "DSPARK"}
     else:
         values["attention_backend"] = "triton"
-        draft, served = "flashinfer", ("EAGLE", "NEXTN", "DFLASH", "DSPARK")
+        draft, served = "flashinfer", {"EAGLE", "NEXTN", "DFLASH", "DSPARK"}
     if r.speculative_draft_attention_backend is None and algorithm in served:
         values["speculative_draft_attention_backend"] = draft
     return values

@@ -229,9 +229,9 @@ def _m3_nvidia(r: Resolution, method: str | None) -> Values:
     values: dict[str, Any] = {}
     fp8 = r.kv_cache_dtype == "fp8_e4m3" and not r.env_flag("SGLANG_DISABLE_M3_FP8_ATTN_GEMM")
     if r.platform.is_sm100:
-        own, paged = ("trtllm_mha" if fp8 else "fa4"), ("fa4", "trtllm_mha")
+        own, paged = ("trtllm_mha" if fp8 else "fa4"), {"fa4", "trtllm_mha"}
     else:
-        own, paged = "fa3", ("fa3",)
+        own, paged = "fa3", {"fa3"}
     if backends_unset(r):
         values["attention_backend"] = own
     if r.page_size is None and values.get("attention_backend", r.attention_backend) in paged:
@@ -249,7 +249,7 @@ def _minimax_m3(r: Resolution) -> Values:
     if method != r.quantization:
         values["quantization"] = method
     if method == "minimax_m3_nvfp4":
-        return values | _m3_nvfp4(r)
+        return {**values, **_m3_nvfp4(r)}
     if r.platform.is_hip:
         values |= _m3_hip(r, method)
     elif r.platform.is_sm100 or r.platform.is_sm90:
