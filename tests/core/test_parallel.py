@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvtui.core.evaluate import Report
+from kvtui.core.facts import Checkpoint
 from kvtui.core.findings import Stage
 from tests.support import judge
 
@@ -162,6 +163,9 @@ def test_a_complete_growing_group_starts() -> None:
         (DENSE, "--tp-size 4 --dcp-size 3", "KV939"),
         (MOE, "--tp-size 8 --ep-size 8 --ep-num-redundant-experts 3", "KV940"),
         ("Qwen/Qwen3-30B-A3B-FP8", "--tp-size 8", "KV941"),
+        ("mistralai/Mixtral-8x7B-v0.1", "--speculative-algorithm EAGLE", "KV943"),
+        (DENSE, "--speculative-algorithm EAGLE3", "KV945"),
+        (DENSE, "--decoupled-spec-role verifier", "KV942"),
     ],
 )
 def test_what_model_loading_refuses(model: str, argv: str, rule: str) -> None:
@@ -193,3 +197,39 @@ LATE = {f"KV{number}" for number in range(930, 950)}
 def test_fewer_gpus_on_the_machine_are_noticed() -> None:
     assert "KV930" in errors(launch(DENSE, "--tp-size 2", gpu_count=1))
     assert "KV930" not in errors(launch(DENSE, "--tp-size 1", gpu_count=1))
+
+
+def test_a_target_without_a_draft_layer_is_warned_about() -> None:
+    report = launch(DENSE, "--speculative-algorithm EAGLE")
+    assert "KV947" in {f.rule for f in report.findings}
+    assert "KV947" not in errors(report)
+    ships = launch(MLA, "--tp-size 8 --speculative-algorithm EAGLE")
+    assert "KV947" not in {f.rule for f in ships.findings}
+
+
+@pytest.mark.parametrize(
+    ("draft", "algorithm", "rule"),
+    [
+        ({"architectures": ["Qwen3ForCausalLM"], "num_attention_heads": 12}, "STANDALONE", "KV946"),
+        ({"architectures": ["LlamaForCausalLM"], "num_attention_heads": 16}, "EAGLE3", "KV945"),
+        ({"dflash_config": {"target_layer_ids": [2, 99]}, "num_hidden_layers": 2}, "DFLASH",
+         "KV948"),
+        ({"num_hidden_layers": 2, "num_attention_heads": 16}, "DSPARK", "KV948"),
+    ],
+)  # fmt: skip
+def test_drafts_that_do_not_fit(draft: dict[str, object], algorithm: str, rule: str) -> None:
+    words = f"--tp-size 8 --speculative-algorithm {algorithm} --speculative-draft-model-path d"
+    checkpoints = {"d": Checkpoint("d", f"d-{draft}", draft)}
+    assert rule in errors(launch(DENSE, words, checkpoints=checkpoints))
+
+
+def test_a_trained_head_fits() -> None:
+    head = {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 1,
+    }
+    words = "--tp-size 8 --speculative-algorithm EAGLE3 --speculative-draft-model-path d"
+    report = launch(DENSE, words, checkpoints={"d": Checkpoint("d", "eagle3-head", head)})
+    assert not errors(report) & LATE

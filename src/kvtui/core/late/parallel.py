@@ -11,14 +11,10 @@ from functools import cache
 from importlib import resources
 
 from kvtui.core.derived import attn_dp_enabled, gpus_needed, is_dummy, whole
-from kvtui.core.facts import GIB
 from kvtui.core.findings import Severity, Stage, drop, set_to
 from kvtui.core.late.parallel_drafts import LATE_DRAFTS
 from kvtui.core.late.parallel_shapes import EXPERT_SHARDS, LATE_SHARDS
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
-
-TOKEN_SLOT_BYTES = 4
-"""One entry of the request table is an int32 (mem_cache/memory_pool.py)."""
 
 
 @cache
@@ -150,29 +146,35 @@ def dcp_divides_tp(r: Resolution) -> Iterator[Hit]:
 
 
 @rule(
-    "KV942", stage=Stage.LOAD, option="max_running_requests",
-    source="mem_cache/memory_pool.py", example=Example(
-        "--context-length 40960 --max-running-requests 2000000"),
+    "KV942", stage=Stage.SERVE, option="tokenizer_worker_num",
+    source="entrypoints/http_server.py:259",
+    example=Example("--tokenizer-worker-num 2 --api-key secret"),
+    fragments=("API key is not supported in multi-tokenizer mode",
+               "are required for decoupled speculative decoding"),
 )  # fmt: skip
-def request_table_fits(r: Resolution) -> Iterator[Hit]:
-    """The table of requests has a row of the whole context for each of them.
+def processes_around_the_ranks(r: Resolution) -> Iterator[Hit]:
+    """Several tokenizer workers serve without a key; a decoupled drafter needs its endpoints.
 
-    Why: it holds an int32 for every token that a request may reach, and is allocated at start.
+    Why: workers answer requests themselves, past the place that checks keys; drafter and
+    verifier are two servers that have to find each other.
 
-    Fix: admit fewer requests, or shorten the context.
+    Fix: use one tokenizer worker; give the endpoints and the rank.
     """
-    requests = r.max_running_requests
-    if requests is None or is_dummy(r):
-        return
-    rows = requests // max(1, whole(r.attn_dp_size, 1))
-    needed = rows * r.model.context_len * TOKEN_SLOT_BYTES
-    held = r.platform.memory_mib << 20
-    if needed > held:
-        fit = max(1, held // 20 // (r.model.context_len * TOKEN_SLOT_BYTES))
+    if whole(r.tokenizer_worker_num, 1) > 1 and r.api_key:
         yield hit(
-            f"{rows} requests of {r.model.context_len} tokens need {needed / GIB:.0f} GiB for "
-            f"their table alone, the GPU has {held / GIB:.0f} GiB",
-            set_to(f"admit {fit} requests", max_running_requests=fit),
+            f"--tokenizer-worker-num {r.tokenizer_worker_num} with --api-key",
+            drop("tokenizer_worker_num"),
+            drop("api_key", title="serve without a key"),
+        )
+    needed = ("bind_endpoint", "connect_endpoints", "rank")
+    missing = [n for n in needed if getattr(r, f"decoupled_spec_{n}") is None]
+    if r.decoupled_spec_role != "null" and missing:
+        flags = ", ".join("--decoupled-spec-" + n.replace("_", "-") for n in missing)
+        yield hit(
+            f"--decoupled-spec-role {r.decoupled_spec_role} without {flags}",
+            drop("decoupled_spec_role"),
+            option="decoupled_spec_role",
+            stage=Stage.LOAD,
         )
 
 
@@ -184,6 +186,6 @@ LATE_PARALLEL: tuple[Part, ...] = (
     *EXPERT_SHARDS,
     model_runs_in_stages,
     dcp_divides_tp,
-    request_table_fits,
+    processes_around_the_ranks,
     *LATE_DRAFTS,
 )
