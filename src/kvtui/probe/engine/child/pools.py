@@ -7,8 +7,11 @@ answered by a stand-in made from the model's configuration.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
+import inspect
 import io
+import traceback
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,11 +39,15 @@ def pool(question: dict[str, Any], claim: dict[str, Any] | None) -> dict[str, An
     except ImportError as error:
         answer["pool_error"] = {
             "error_type": "NotHere",
-            "error": f"this release has no {error.name}",
+            "error": f"no {error.name} in this release",
         }
     except BaseException as error:
-        answer["accepted"] = False
-        answer.update(describe(error))
+        if is_our_own(error):
+            # The release's builder is called in a way that it does not know: no verdict of it.
+            answer["pool_error"] = describe(error)
+        else:
+            answer["accepted"] = False
+            answer.update(describe(error))
     else:
         answer["stage"] = "done"
     gc.collect()
@@ -103,7 +110,8 @@ class Builder:
 
         arguments = self.arguments
         asked = resolution_result(arguments, "kv_cache_dtype")
-        name, dtype = configure_kv_cache_dtype(
+        name, dtype = _called(
+            configure_kv_cache_dtype,
             server_args_kv_cache_dtype=asked,
             model=None,
             model_dtype=model.dtype,
@@ -114,7 +122,8 @@ class Builder:
             ),
         )
         algorithm = resolution_result(arguments, "speculative_algorithm")
-        return KVCacheConfigurator(
+        return _built(
+            KVCacheConfigurator,
             device=self.device,
             gpu_id=0,
             attn_dp_size=1,
@@ -154,6 +163,30 @@ class Builder:
             return {"budget_bytes": budget, **describe(error)}
         found = {key: value for key, value in vars(sizes).items() if isinstance(value, int)}
         return {"budget_bytes": budget, **found}
+
+
+def is_our_own(error: BaseException) -> bool:
+    """True for an error raised by this program itself, not inside the engine."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.startswith("<kvtui_child")
+
+
+def _called(function: Any, **words: Any) -> Any:
+    """Call with those words that this release's function takes."""
+    taken = inspect.signature(function).parameters
+    return function(**{name: value for name, value in words.items() if name in taken})
+
+
+def _built(kind: Any, **words: Any) -> Any:
+    """A record with those fields that this release's class has; fields new to us are None."""
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    required = {
+        field.name: None
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    names = {field.name for field in fields}
+    return kind(**required | {name: value for name, value in words.items() if name in names})
 
 
 def _layers(model: Any) -> SimpleNamespace:
