@@ -12,6 +12,11 @@ from kvtui.core.facts import EngineFact, Facts
 from kvtui.probe.engine.client import ASK_LIMIT_S, EngineError, EngineProbe, Progress
 
 POOL_LIMIT_S = 120.0
+POOL_BYTES = 1 << 30
+"""Memory that a pool on the engine's side may take for a question."""
+MIN_TOKENS = 8192
+"""Sliding-window and compressed pools refuse to be built for much less."""
+MAX_TOKENS = 65536
 CANT_SEE_MODEL = (
     "LocalEntryNotFoundError", "OfflineModeIsEnabled", "RepositoryNotFoundError",
     "GatedRepoError", "HFValidationError", "ConnectError", "MaxRetryError",
@@ -48,7 +53,16 @@ def question_of(report: Report, ask: str = "resolve") -> dict[str, Any]:
         "argv": list(argv_of(report.draft)[2:]),
         "env": dict(report.draft.env),
         "files": files,
+        "tokens": pool_tokens(report),
     }
+
+
+def pool_tokens(report: Report) -> int:
+    """Slots of the pool that the engine builds: few enough for a host, enough for every floor."""
+    cell = report.pool.bytes_per_token if report.pool else 0
+    affordable = POOL_BYTES // cell if cell else MIN_TOKENS
+    planned = getattr(report.capacity, "max_total_num_tokens", 0) or MAX_TOKENS
+    return int(max(MIN_TOKENS, min(planned, affordable, MAX_TOKENS)))
 
 
 async def ask_engine(
