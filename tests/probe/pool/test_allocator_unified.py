@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvtui.probe.pool.child.allocator_unified import Band, UnifiedAllocator
+from kvtui.probe.pool.child.allocator_unified import UnifiedAllocator
 from kvtui.probe.pool.child.allocators import DoubleFree
+from kvtui.probe.pool.child.band import Band
 
 CPU = torch.device("cpu")
 TOTAL = 6000

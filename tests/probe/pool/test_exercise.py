@@ -173,3 +173,17 @@ def test_words_are_as_wide_as_rows_allow() -> None:
     pool = build(plans.mha(dims=(3, 16), heads=1), CPU)  # rows of 6 and of 32 bytes
     widths = [Section(built, 0, 0, built.rows[0][0].numel()).dtype for built in pool.buffers]
     assert widths == [torch.int16, torch.int64]
+
+
+def test_memory_that_stays_held_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[object] = []
+    plain = Exercise.run
+
+    def hoarding(self: Exercise) -> dict[str, object]:
+        kept.append(self.pool.buffers[0].rows[0])
+        return plain(self)
+
+    monkeypatch.setattr(Exercise, "run", hoarding)
+    with pytest.raises(Refused, match="bytes stayed allocated") as refusal:
+        run(plans.mla())
+    assert refusal.value.kind == "left_over"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from .memory import available_host_bytes
 from .wire import Refused
@@ -65,6 +66,22 @@ class Device:
             facts["capability"] = [properties.major, properties.minor]
             facts["driver"] = _driver()
         return facts
+
+
+class Watch:
+    """Tells which of some storages are still alive, without keeping them so."""
+
+    def __init__(self, storages: tuple[torch.Tensor, ...]) -> None:
+        whole = [storage.untyped_storage() for storage in storages]
+        self._refs = [(StorageWeakRef(storage), storage.nbytes()) for storage in whole]
+
+    def alive_bytes(self) -> int:
+        """Bytes of storages that somebody still holds."""
+        return sum(size for ref, size in self._refs if not self._expired(ref))
+
+    @staticmethod
+    def _expired(ref: StorageWeakRef) -> bool:
+        return bool(ref.expired())  # type: ignore[no-untyped-call]
 
 
 def _driver() -> str:

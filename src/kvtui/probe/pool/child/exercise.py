@@ -16,6 +16,8 @@ from .wire import Refused
 WORK_BYTES = {"cpu": 48 << 20, "cuda": 1 << 30}
 """Bytes of patterns that the live requests hold at once, about."""
 DECODE_ROUNDS = 5
+USUAL_CHECKS = 8
+"""Lines that a history without incidents adds to the checks; the measure of progress."""
 
 
 @dataclass
@@ -53,10 +55,10 @@ class Tally:
 class Exercise:
     """Runs requests through a built pool; raises Refused(`corrupt` | `slots`) on a fault."""
 
-    def __init__(self, pool: Pool, seed: int, check: Callable[[], None]) -> None:
+    def __init__(self, pool: Pool, seed: int, follow: Callable[[float], None]) -> None:
         self.pool = pool
         self.slots: Slots = make_slots(pool)
-        self.check = check
+        self.follow = follow
         self.tally = Tally()
         self.live: list[Live] = []
         self.stamps = {
@@ -135,7 +137,7 @@ class Exercise:
 
     def _extend(self, request: Live, length: int) -> bool:
         """Grow `request` to `length` tokens and write them; False when slots ran out."""
-        self.check()
+        self._step()
         prefix = len(request.slots)
         last = int(request.slots[-1]) if prefix else -1
         new = self.slots.tokens.alloc_extend([prefix], [length], [last])
@@ -170,7 +172,7 @@ class Exercise:
         request.state_version += 1
         row, version = self._state_at(request)
         for stamp in self.stamps["state"]:
-            self.check()
+            self._step()
             stamp.write(request.number, row, version)
             self.tally.bytes_written += stamp.bytes_per_token()
 
@@ -182,7 +184,7 @@ class Exercise:
     def _decode(self) -> None:
         """A few steps of one token for every request in one batch, then new states."""
         for _ in range(DECODE_ROUNDS):
-            self.check()
+            self._step()
             lengths = [len(request.slots) + 1 for request in self.live]
             last = [int(request.slots[-1]) for request in self.live]
             new = self.slots.tokens.alloc_decode(lengths, last)
@@ -210,7 +212,7 @@ class Exercise:
     def _verify(self, title: str) -> None:
         """Every live request reads back as written."""
         for request in self.live:
-            self.check()
+            self._step()
             for space, start in (("full", 0), ("swa", request.window_start)):
                 slots = request.slots[start:]
                 rows = self.slots.rows(space, slots)
@@ -220,7 +222,7 @@ class Exercise:
             if request.state is not None:
                 row, version = self._state_at(request)
                 for stamp in self.stamps["state"]:
-                    self.check()
+                    self._step()
                     self._compare(stamp, request.number, row, version)
         self._note(title)
 
@@ -270,6 +272,10 @@ class Exercise:
             for stamp in self.stamps[space]:
                 stamp.write(0, rows, ends)
                 self._compare(stamp, 0, rows, ends)
+
+    def _step(self) -> None:
+        """Between two pieces of work: a place to stop, and to say how far it is."""
+        self.follow(len(self.tally.checks) / USUAL_CHECKS)
 
     def _note(self, title: str) -> None:
         if title not in self.tally.checks:

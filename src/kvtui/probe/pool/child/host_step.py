@@ -17,7 +17,7 @@ from .request import HostTier
 from .slots import Slots, addressed
 from .wire import Refused
 
-WORK_BYTES = {"cpu": 32 << 20, "cuda": 1 << 30}
+WORK_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}
 """Bytes that one round trip moves, about."""
 DIRECT_COPIES = 20_000
 """Most single copies of one direct transfer."""

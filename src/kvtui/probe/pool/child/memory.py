@@ -10,8 +10,8 @@ CPU_CAP_BYTES = GIB // 2
 """Most that an unasked check takes of main memory: more proves nothing more, and takes seconds."""
 CPU_MOST_BYTES = 2 * GIB
 """Most that it takes where even the smallest pool of a class is larger than that."""
-CUDA_MARGIN_BYTES = GIB // 2
-"""Left free on the device whatever is asked, for kernels and other processes."""
+CUDA_MARGIN_BYTES = GIB
+"""Left free on the device whatever is asked, for kernels, staging and others."""
 UNLIMITED_CGROUP_V1 = 1 << 60
 
 

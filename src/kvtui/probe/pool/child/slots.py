@@ -9,8 +9,9 @@ import torch
 from kvtui.core.pools.spec import PoolPlan
 
 from .allocator_swa import SwaAllocator
-from .allocator_unified import Band, Move, UnifiedAllocator
+from .allocator_unified import UnifiedAllocator
 from .allocators import PagedAllocator, StateAllocator, TokenAllocator, ceil_div, plain_allocator
+from .band import Band, Move
 from .build import Built, Pool
 from .sizing import indexed, space_of, space_slots
 

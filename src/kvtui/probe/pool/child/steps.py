@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kvtui.core.pools.spec import PoolPlan
 
 from .build import Pool, build, check_dtype
-from .device import Device
+from .device import Device, Watch
 from .exercise import Exercise
 from .host_plan import spaces
 from .host_step import run_host
@@ -25,6 +25,7 @@ from .sweep import sweep
 from .wire import Channel, Refused
 
 GIB = 1 << 30
+PROGRESS_S = 0.2
 
 
 class Run:
@@ -65,11 +66,26 @@ class Run:
         if text and text not in self.report["notes"]:
             self.report["notes"].append(text)
 
+    def _follow(self, step: str) -> Callable[[float], None]:
+        """Called with the share of a step that is done: looks for a cancellation, and says how
+        far it is a few times a second."""
+        told = time.monotonic()
+
+        def follow(done: float) -> None:
+            nonlocal told
+            self.channel.check()
+            if time.monotonic() - told >= PROGRESS_S:
+                told = time.monotonic()
+                self.channel.emit("progress", step=step, done=round(min(done, 1.0), 3))
+
+        return follow
+
     def run(self) -> dict[str, Any]:
         """All steps asked for; returns the report."""
         before = self.device.free_bytes()
         held_before = self.device.allocated_bytes()
         pool = self._build()
+        watch = Watch(pool.storages)
         if "exercise" in self.request.steps:
             self._exercise(pool)
         if "sweep" in self.request.steps and pool.plan.writable:
@@ -78,7 +94,16 @@ class Run:
             self._host(pool, self.request.host)
         if "offload" in self.request.steps and self.request.offload is not None:
             self._offload(pool, self.request.offload)
-        self._release(pool, before, held_before)
+        # The pool must be let go here, in the last frame that holds it.
+        del pool
+        with self.step("release", "Give the memory back") as figures:
+            self.device.give_back()
+            left = max(watch.alive_bytes(), self.device.allocated_bytes() - held_before)
+            figures["left_over_bytes"] = left
+            figures["free_before_bytes"] = before
+            figures["free_after_bytes"] = self.device.free_bytes()
+            if left:
+                raise Refused("left_over", f"{left} bytes stayed allocated after the release")
         return self.report
 
     def _build(self) -> Pool:
@@ -147,14 +172,14 @@ class Run:
                 figures["refused"] = try_refusals(pool)
             return
         with self.step("exercise", "Write, read back bit for bit, free") as figures:
-            run = Exercise(pool, self.request.seed, self.channel.check)
+            run = Exercise(pool, self.request.seed, self._follow("exercise"))
             figures.update(run.run())
             figures["refused"] = try_refusals(pool)
 
     def _sweep(self, pool: Pool) -> None:
         with self.step("sweep", "Write and read whole allocations") as figures:
             request = self.request
-            figures.update(sweep(pool, request.seed, self.channel.check, request.full))
+            figures.update(sweep(pool, request.seed, self._follow("sweep"), request.full))
 
     def _offload(self, pool: Pool, settings: Offload) -> None:
         plan = self.request.plan
@@ -203,18 +228,6 @@ class Run:
                 )
             )
         self.report["host"] = figures
-
-    def _release(self, pool: Pool, before: int, held_before: int) -> None:
-        with self.step("release", "Give the memory back") as figures:
-            del pool
-            self.device.give_back()
-            self.device.wait()
-            left = self.device.allocated_bytes() - held_before
-            figures["left_over_bytes"] = left
-            figures["free_before_bytes"] = before
-            figures["free_after_bytes"] = self.device.free_bytes()
-            if left:
-                raise Refused("left_over", f"{left} bytes stayed allocated after the release")
 
 
 def _figures(plan: PoolPlan) -> dict[str, Any]:

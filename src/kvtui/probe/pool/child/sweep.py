@@ -31,13 +31,14 @@ def _pattern(number: int, words: torch.Tensor, seed: int) -> torch.Tensor:
     return (steps + start) * 0x5851F42D4C957F2D
 
 
-def sweep(pool: Pool, seed: int, check: Callable[[], None], whole: bool) -> dict[str, Any]:
+def sweep(pool: Pool, seed: int, follow: Callable[[float], None], whole: bool) -> dict[str, Any]:
     """Write all chunks (as many as the time allows unless `whole`), then read them; figures."""
     limit = float("inf") if whole else SECONDS.get(pool.device.type, SECONDS["cpu"])
     start = time.perf_counter()
     written: list[torch.Tensor] = []
-    for number, words in enumerate(_words(pool)):
-        check()
+    chunks = list(_words(pool))
+    for number, words in enumerate(chunks):
+        follow(number / len(chunks) / 2)
         if time.perf_counter() - start > limit / 2:
             break
         words.copy_(_pattern(number, words, seed))
@@ -45,7 +46,7 @@ def sweep(pool: Pool, seed: int, check: Callable[[], None], whole: bool) -> dict
             torch.cuda.synchronize(pool.device)
         written.append(words)
     for number, words in enumerate(written):
-        check()
+        follow(0.5 + number / len(written) / 2)
         if not torch.equal(words, _pattern(number, words, seed)):
             raise Refused(
                 "corrupt", f"chunk {number} of {CHUNK_BYTES} bytes reads back differently"
