@@ -13,7 +13,7 @@ from kvtui.core.derived import (
 )
 from kvtui.core.findings import Stage, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
-from kvtui.core.steps.moe_a2a import set_env
+from kvtui.core.steps.moe_a2a_common import set_env
 
 FLASHINFER_MIN_TOKENS = 4096
 """Workspace of the FlashInfer exchange where nothing sets it (overrides.py, last lines)."""

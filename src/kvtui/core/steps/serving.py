@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvtui.core.derived import whole
-from kvtui.core.findings import Severity, Stage, drop, set_to
-from kvtui.core.graphs import DECODE, DISABLED, PREFILL
+from kvtui.core.findings import Stage, drop
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 
 MODALITIES = ("image", "video", "audio")
@@ -96,68 +95,6 @@ def multimodal_settings(r: Resolution) -> Iterator[Hit]:
 
 
 HANDLE_MULTIMODAL: tuple[Part, ...] = (multimodal_settings,)
-
-
-@rule(
-    "KV1033", stage=Stage.RESOLVE, option="ssl_keyfile", source="arg_groups/serving_hook.py:49",
-    example=Example("--ssl-keyfile key.pem"), fragments=("--ssl-", "SSL key file not found"),
-)  # fmt: skip
-def tls_files(r: Resolution) -> Iterator[Hit]:
-    """TLS needs key and certificate together.
-
-    Why: one without the other can't serve; options beside them would have no effect.
-
-    Fix: give `--ssl-keyfile` and `--ssl-certfile`, or neither.
-    """
-    key, certificate = r.ssl_keyfile, r.ssl_certfile
-    if bool(key) != bool(certificate):
-        given, missing = ("keyfile", "certfile") if key else ("certfile", "keyfile")
-        yield hit(f"--ssl-{given} without --ssl-{missing}", drop(f"ssl_{given}"))
-    for name in ("ssl_ca_certs", "ssl_keyfile_password", "enable_ssl_refresh"):
-        if getattr(r, name) and not (key or certificate):
-            yield hit(
-                f"--{name.replace('_', '-')} without --ssl-keyfile and --ssl-certfile",
-                drop(name),
-                option=name,
-            )
-    if key and certificate:
-        yield Hit(f"{key} and {certificate} must exist where the server runs", (), Severity.NOTE)
-
-
-@rule(
-    "KV1034", stage=Stage.RESOLVE, option="enable_http2", source="arg_groups/serving_hook.py:89",
-    example=Example("--enable-http-worker-reuseport"),
-    fragments=("--enable-http-worker-reuseport", "--http2-", "--enable-http2 requires the",
-               "not supported with --enable-http2"),
-)  # fmt: skip
-def http_settings(r: Resolution) -> Iterator[Hit]:
-    """HTTP/2 has bounded streams and windows, and no certificate refresh.
-
-    Why: another server program answers then; port sharing in turn is for several tokenizer
-    workers over HTTP/1.
-
-    Fix: change what the line names.
-    """
-    if r.enable_http_worker_reuseport and (r.tokenizer_worker_num == 1 or r.enable_http2):
-        yield hit(
-            f"--enable-http-worker-reuseport with {r.tokenizer_worker_num} tokenizer workers"
-            + (" and HTTP/2" if r.enable_http2 else ""),
-            drop("enable_http_worker_reuseport"),
-        )
-    if not r.enable_http2:
-        return
-    r.doubt("--enable-http2 needs the granian package, which not every installation has")
-    for name, least, most in (
-        ("http2_max_concurrent_streams", 1, 2**32),
-        ("http2_initial_connection_window_size", 1024, 2**31),
-    ):
-        if not least <= whole(getattr(r, name)) < most:
-            yield hit(f"--{name.replace('_', '-')} is {getattr(r, name)}", drop(name), option=name)
-    if r.enable_ssl_refresh:
-        yield hit("--enable-ssl-refresh with HTTP/2", drop("enable_ssl_refresh"))
-
-
-HANDLE_SSL_VALIDATION: tuple[Part, ...] = (tls_files, http_settings)
 
 
 @rule(
@@ -289,100 +226,3 @@ def no_tokenizer(r: Resolution) -> None:
 HANDLE_TOKENIZER_BATCHING: tuple[Part, ...] = (one_way_of_batching_text, no_tokenizer)
 HANDLE_CRASH_DUMP_ENV: tuple[Part, ...] = ()
 HANDLE_DEBUG_UTILS: tuple[Part, ...] = ()
-
-
-def _offload_suits_optimism(r: Resolution) -> bool:
-    if r.hicache_storage_backend is None:
-        return r.hicache_write_policy in ("write_back", "write_through")
-    return bool(
-        r.hicache_host_memory_mode == "buffer_only" and r.hicache_write_policy == "write_through"
-    )
-
-
-@step("arg_groups/serving_hook.py:497")
-def optimistic_prefill(r: Resolution) -> None:
-    """Optimistic prefill gives way to pipeline stages and to caches that can't take it back."""
-    if whole(r.optimistic_prefill_attempts) <= 0 or r.disaggregation_mode != "prefill":
-        return
-    if whole(r.pp_size, 1) > 1:
-        r.declare("pipeline stages can't take it back", optimistic_prefill_attempts=0)
-    elif r.enable_hierarchical_cache and not _offload_suits_optimism(r):
-        r.declare("this cache can't take it back", optimistic_prefill_attempts=0)
-
-
-@rule(
-    "KV1038", stage=Stage.RESOLVE, option="disaggregation_decode_allocation_policy",
-    source="arg_groups/serving_hook.py:527",
-    example=Example("--disaggregation-mode prefill --pp-size 2 "
-                    "--disaggregation-decode-allocation-policy prefill_complete"),
-    fragments=("prefill_complete requires optimistic prefill, but the resolved",),
-)  # fmt: skip
-def late_allocation_needs_optimism(r: Resolution) -> Iterator[Hit]:
-    """Allocating after prefill needs optimistic prefill on the prefill server.
-
-    Why: the decode server sends its place only when the tokens are there.
-
-    Fix: allow attempts, and drop what switches them off.
-    """
-    if (
-        r.disaggregation_decode_allocation_policy == "prefill_complete"
-        and r.disaggregation_mode == "prefill"
-        and whole(r.optimistic_prefill_attempts) <= 0
-    ):
-        yield hit(
-            "--disaggregation-decode-allocation-policy prefill_complete without optimistic prefill",
-            set_to("allocate early", disaggregation_decode_allocation_policy="early"),
-        )
-
-
-@step("arg_groups/serving_hook.py:537")
-def dumps_run_eagerly(r: Resolution) -> None:
-    """Dumping tensors switches CUDA graphs and the warm-up off."""
-    for name in ("debug_tensor_dump_output_folder", "msprobe_dump_config"):
-        if getattr(r, name) is None:
-            continue
-        graphs = r.cuda_graph_config.with_phase(DECODE, backend=DISABLED)
-        r.declare(
-            f"--{name.replace('_', '-')} dumps in eager mode",
-            cuda_graph_config=graphs.with_phase(PREFILL, backend=DISABLED),
-            skip_server_warmup=True,
-        )
-
-
-@rule(
-    "KV1039", stage=Stage.RESOLVE, option="limit_mm_data_per_request",
-    source="arg_groups/serving_hook.py:582",
-    example=Example("""--limit-mm-data-per-request '{"text": 1}'"""),
-    fragments=("in --limit-mm-data-per-request", "watermark is not supported in",
-               "--default-chat-template-kwargs must decode"),
-)  # fmt: skip
-def request_settings(r: Resolution) -> Iterator[Hit]:
-    """Limits go by kind of media; template arguments and sampling defaults are objects.
-
-    Why: requests are checked against them as they come in.
-
-    Fix: name image, video or audio; leave watermarks to their own options.
-    """
-    kwargs = r.default_chat_template_kwargs
-    if kwargs is not None and not isinstance(kwargs, dict):
-        name = "default_chat_template_kwargs"
-        yield hit("--default-chat-template-kwargs is no object", drop(name), option=name)
-    limits = r.limit_mm_data_per_request
-    for kind in limits if isinstance(limits, dict) else ():
-        if kind not in MODALITIES:
-            yield hit(
-                f"--limit-mm-data-per-request: {kind!r} is none of {', '.join(MODALITIES)}",
-                drop("limit_mm_data_per_request"),
-            )
-    sampling = r.preferred_sampling_params
-    if isinstance(sampling, dict) and "watermark" in sampling:
-        name = "preferred_sampling_params"
-        yield hit("--preferred-sampling-params sets a watermark", drop(name), option=name)
-
-
-HANDLE_OTHER_VALIDATIONS: tuple[Part, ...] = (
-    optimistic_prefill,
-    late_allocation_needs_optimism,
-    dumps_run_eagerly,
-    request_settings,
-)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from kvtui.core.derived import ADAPTIVE_STEPS, attn_dp_enabled, whole
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.moe_a2a import set_env
-from kvtui.core.steps.speculative_dflash import HANDLE_DFLASH, HANDLE_DSPARK
+from kvtui.core.steps.moe_a2a_common import set_env
+from kvtui.core.steps.speculative_dflash import HANDLE_DFLASH
 from kvtui.core.steps.speculative_drafts import is_gemma4_draft
+from kvtui.core.steps.speculative_dspark import HANDLE_DSPARK
 from kvtui.core.steps.speculative_eagle import HANDLE_EAGLE_FAMILY, HANDLE_FROZEN_KV_MTP
 from kvtui.core.steps.speculative_ngram import HANDLE_NGRAM
 from kvtui.core.steps.speculative_uno import HANDLE_UNO
