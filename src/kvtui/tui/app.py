@@ -14,6 +14,7 @@ from kvtui.core.command import argv_of, quote
 from kvtui.core.draft import Draft
 from kvtui.core.facts import Facts
 from kvtui.core.findings import Change, Finding
+from kvtui.errors import InputError
 from kvtui.tui.checks import CheckingApp
 from kvtui.tui.prober import Prober
 from kvtui.tui.session import GPU, GPU_COUNT, Judge, change_draft
@@ -157,6 +158,20 @@ class KvtuiApp(CheckingApp):
         from kvtui.tui.screens.pool import PoolSheet
 
         self.push_screen(PoolSheet())
+
+    def action_save_difference(self) -> None:
+        """Write down what rules and engine say where they differ, for a report to us."""
+        from kvtui.tui.difference import save_difference
+
+        if not self.report.disagrees:
+            self.say("rules and engine do not differ here")
+            return
+        try:
+            path = save_difference(self.report, self.settings.state, self.time_text())
+        except InputError as error:
+            self.say(str(error), bad=True)
+        else:
+            self.say(f"written to {path}")
 
     def action_export(self) -> None:
         """Formats, preview, copy, write."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -82,10 +83,25 @@ class SessionApp(App[None]):
 
     def on_mount(self) -> None:
         """Look at the machine and read the models that the draft names."""
+        self._leave_on_signals()
         self.probe_machine()
         self.probe_models()
         if self._unread(self.session.draft):
             self.read_models(self.session.draft)
+
+    def _leave_on_signals(self) -> None:
+        """A hang-up or a termination leaves the terminal as it was, like any other exit."""
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            with suppress(NotImplementedError, ValueError):
+                loop.add_signal_handler(name, self.exit)
+
+    def on_unmount(self) -> None:
+        """Nothing is lost by leaving before the draft was kept."""
+        if self.session.can_undo:
+            self.settings.keep_draft(self.session.draft)
 
     def edit(self, changes: Iterable[Change]) -> None:
         """Change the draft; models that it newly names are read first."""

@@ -47,6 +47,9 @@ SUGGESTED: Mapping[str, tuple[Value, ...]] = MappingProxyType({
 })  # fmt: skip
 """Values worth a look where any number goes; others can be typed."""
 
+ENGINE = "ENGINE"
+"""Rule id of a finding that is the engine's own word."""
+
 PICKED_ELSEWHERE = frozenset(("model_path", GPU))
 """Options that have a picker of their own."""
 
@@ -213,6 +216,8 @@ def compare(
 def _keys(findings: Iterable[Finding]) -> dict[tuple[str, str | None], Finding]:
     found: dict[tuple[str, str | None], Finding] = {}
     for finding in findings:
+        if finding.rule == ENGINE:
+            continue  # the engine was asked about the present launch only
         found.setdefault((finding.rule, finding.option), finding)
     return found
 

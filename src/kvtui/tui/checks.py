@@ -6,7 +6,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from textual import work
+from textual import on, work
+from textual.events import Unmount
 
 from kvtui.core.facts import PoolFact
 from kvtui.tui.base import SessionApp, one_line
@@ -74,7 +75,8 @@ class CheckingApp(SessionApp):
     def _engine_says(self, text: str) -> None:
         self.activity = replace(self.activity, engine_text=text)
 
-    async def on_unmount(self) -> None:
+    @on(Unmount)
+    async def _end_children(self) -> None:
         """Leave no child behind."""
         self.workers.cancel_all()
         await self.prober.close()

@@ -167,7 +167,8 @@ def verdict_text(report: Report, activity: Activity) -> VerdictText:
         ours = "starts" if report.rules_outcome is Outcome.STARTS else "fails"
         return VerdictText(
             "STARTS" if engine.accepted else "WILL FAIL",
-            f"rules say {ours}, SGLang {engine.version} {word}: the engine decides",
+            f"rules say {ours}, SGLang {engine.version} {word}: the engine decides "
+            "(D saves a report)",
             report.outcome,
             True,
         )

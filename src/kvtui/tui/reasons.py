@@ -60,10 +60,12 @@ class _Noting(Resolution):
 
     notes: _Notes | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        value = super().__getattr__(name)
-        if self.notes is not None:
-            self.notes.add(name, value, self.origin(name).kind)
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        inside = super().__getattribute__("__dict__")
+        notes = inside.get("notes")
+        if notes is not None and name in inside["values"]:
+            notes.add(name, value, self.origin(name).kind)
         return value
 
     def chose(self, name: str) -> bool:
@@ -80,6 +82,32 @@ class _Noting(Resolution):
         if self.notes is not None:
             self.notes.add("attention backends", pair)
         return pair
+
+    @property
+    def pool(self) -> Any:
+        """The planned pool, its attributes noted."""
+        found = self.__dict__.get("_pool")
+        if found is None or self.notes is None:
+            return found
+        return _Watched(found, "pool.", self.notes)
+
+    @pool.setter
+    def pool(self, plan: Any) -> None:
+        self.__dict__["_pool"] = plan
+
+    def env_flag(self, name: str, default: bool = False) -> bool:
+        """Notes the switch."""
+        found = super().env_flag(name, default)
+        if self.notes is not None:
+            self.notes.add(f"env {name}", found, "set" if name in self.env else "not set")
+        return found
+
+    def env_int(self, name: str, default: int) -> int:
+        """Notes the number."""
+        found = super().env_int(name, default)
+        if self.notes is not None:
+            self.notes.add(f"env {name}", found, "set" if name in self.env else "not set")
+        return found
 
     @property
     def model(self) -> Any:

@@ -260,7 +260,7 @@ def finding_body(finding: Finding, first: bool) -> Content:
 def sorted_findings(report: Report) -> tuple[Finding, ...]:
     """What to do first comes first: errors in the engine's order, those with a fix ahead."""
     order = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
-    return tuple(sorted(report.findings, key=lambda f: order[f.severity]))
+    return tuple(sorted(report.findings, key=lambda f: (order[f.severity], not f.fixes)))
 
 
 def command_content(report: Report, changed: frozenset[str], width: int, most: int = 0) -> Content:

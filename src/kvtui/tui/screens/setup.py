@@ -60,6 +60,9 @@ class SetupScreen(Screen[None]):
         Binding("F", "fixes", "fixes", id="fix.list", tooltip="All fixes with preview", show=False),
         Binding("w", "why", "why", id="why", tooltip="The terms of the rule with their values"),
         Binding("p", "app.pool", "pool check", id="pool.run", tooltip="Build the pool for real"),
+        Binding(
+            "D", "app.save_difference", "save a report of a difference", id="difference", show=False
+        ),
         Binding("P", "app.pool_result", "pool result", id="pool.result", show=False),
         Binding("g", "app.engine", "ask engine", id="engine.ask", tooltip="Ask an SGLang"),
         Binding("e", "app.export", "export", id="export", tooltip="Command, script, files"),

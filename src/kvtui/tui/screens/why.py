@@ -90,9 +90,8 @@ class WhySheet(Sheet[str | None]):
         for fix in finding.fixes:
             changes = ", ".join(change_text(change) for change in fix.changes)
             key = "f  " if fix is finding.fixes[0] else "or "
-            yield Content.assemble(
-                (key, f"bold {Tone.KEY}"), fix.title, "\n   ", (changes, Tone.QUIET)
-            )
+            detail = f"\n   {changes}" if changes != fix.title else ""
+            yield Content.assemble((key, f"bold {Tone.KEY}"), fix.title, (detail, Tone.QUIET))
         if page is not None:
             if page.fix:
                 yield Content.assemble(("In general: ", Tone.QUIET), page.fix)

@@ -177,7 +177,7 @@ class Editor(Vertical):
         self.values.display = bool(rows)
 
     def _titles(self) -> Row:
-        names = ("", "", "", "per token", "tokens")
+        names = ("", "", "", "/token", "tokens")
         return Row("titles", tuple(Content.styled(n, Tone.QUIET) for n in names), enabled=False)
 
     def _row(self, candidate: Candidate) -> Row:
