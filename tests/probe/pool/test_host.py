@@ -223,6 +223,18 @@ def test_all_ranks_are_held_against_what_is_free(monkeypatch: pytest.MonkeyPatch
     assert verdict(spaces(plan, tier), HostTier(ratio=1.0))["fits_here"] is True
 
 
+def test_a_default_ratio_is_cut_down_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_plan, "available_host_bytes", lambda: 30 << 30)
+    plan = plans.mha(1 << 18, 16, layers=8, heads=8, dims=(128, 128))
+    tier = HostTier(ratio=2.0, ranks=4, fraction=0.8)
+    said = verdict(spaces(plan, tier), tier)
+    assert said["bytes_a_rank"] == pytest.approx((5 << 30) * 0.8 * 0.95, rel=0.001)
+    assert said["ratio"] == pytest.approx(2.0 * said["bytes_a_rank"] / (16 << 30), rel=0.01)
+    assert said["fits_here"] is True
+    monkeypatch.setattr(host_plan, "available_host_bytes", lambda: 9 << 30)
+    assert verdict(spaces(plan, tier), tier)["fits_here"] is False
+
+
 def test_host_check_uses_the_seed() -> None:
     pool = build(plans.mha(page=16), CPU)
     first = HostCheck(pool, make_slots(pool), HostTier("page_first"), 1 << 24, 1, never)

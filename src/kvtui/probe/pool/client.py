@@ -14,6 +14,7 @@ from typing import Any
 
 from kvtui.probe.pack import bootstrap_command, pack
 
+from .device_memory import has_nvidia_device, left_over, used_bytes
 from .protocol import (
     PROTOCOL,
     HostTier,
@@ -75,6 +76,7 @@ async def check_pool(request: PoolRequest, on_event: OnEvent | None = None) -> P
     """
     start = time.monotonic()
     follower = _Follower(on_event or (lambda event: None))
+    used = await asyncio.to_thread(used_bytes) if has_nvidia_device() else {}
     try:
         async with asyncio.timeout(request.time_limit_s):
             report = await _converse(request, follower)
@@ -85,6 +87,9 @@ async def check_pool(request: PoolRequest, on_event: OnEvent | None = None) -> P
     except _Ended as end:
         return PoolOutcome(request.key, False, follower.partial(start), str(end), end.kind)
     report["wall_seconds"] = round(time.monotonic() - start, 3)
+    device = report.get("device")
+    if used and isinstance(device, dict):
+        report["device_left_over_bytes"] = await left_over(used, str(device.get("uuid", "")))
     return PoolOutcome(request.key, True, report)
 
 

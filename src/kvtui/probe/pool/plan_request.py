@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .device_memory import has_nvidia_device
 from .protocol import HostTier, Offload, PoolRequest
 
 if TYPE_CHECKING:
     from kvtui.core.evaluate import Report
 
 STRIDE_VARIABLE = "SGLANG_HICACHE_DECODE_OFFLOAD_STRIDE"
-NVIDIA_DEVICES = Path("/dev")
 FULL_TIME_LIMIT_S = 600.0
 
 
@@ -62,6 +61,7 @@ def host_tier(values: Mapping[str, Any]) -> HostTier | None:
         ratio=_number(values.get("hicache_ratio"), 2.0),
         size_gb=_number(values.get("hicache_size"), 0.0),
         ranks=max(1, ranks_on_host(values)),
+        fraction=_fraction(values) if values.get("enable_hierarchical_cache") or backup else None,
     )
 
 
@@ -86,6 +86,11 @@ def _offloads(values: Mapping[str, Any]) -> bool:
     return bool(values.get("disaggregation_decode_enable_offload_kvcache"))
 
 
+def _fraction(values: Mapping[str, Any]) -> float | None:
+    value = values.get("hicache_host_memory_fraction")
+    return float(value) if isinstance(value, (int, float)) else None
+
+
 def _number(value: Any, default: float) -> float:
     return float(value) if isinstance(value, (int, float)) else default
 
@@ -96,7 +101,7 @@ def _count(value: Any) -> int:
 
 def default_python() -> tuple[str, ...]:
     """The engine's Python where there is an NVIDIA device that kvtui's own torch can't use."""
-    if not any(NVIDIA_DEVICES.glob("nvidia[0-9]*")) or not _cpu_only_torch():
+    if not has_nvidia_device() or not _cpu_only_torch():
         return ()
     from kvtui.probe.engine.discover import find_engine
 

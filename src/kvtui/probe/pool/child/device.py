@@ -64,6 +64,7 @@ class Device:
             properties = torch.cuda.get_device_properties(self.torch_device)
             facts["total_bytes"] = properties.total_memory
             facts["capability"] = [properties.major, properties.minor]
+            facts["uuid"] = str(getattr(properties, "uuid", ""))
             facts["driver"] = _driver()
         return facts
 
@@ -73,7 +74,7 @@ class Watch:
 
     def __init__(self, storages: tuple[torch.Tensor, ...]) -> None:
         whole = [storage.untyped_storage() for storage in storages]
-        self._refs = [(StorageWeakRef(storage), storage.nbytes()) for storage in whole]
+        self._refs = [(_weak(storage), storage.nbytes()) for storage in whole]
 
     def alive_bytes(self) -> int:
         """Bytes of storages that somebody still holds."""
@@ -82,6 +83,10 @@ class Watch:
     @staticmethod
     def _expired(ref: StorageWeakRef) -> bool:
         return bool(ref.expired())  # type: ignore[no-untyped-call]
+
+
+def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
 def _driver() -> str:

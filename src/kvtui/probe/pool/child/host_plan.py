@@ -14,6 +14,8 @@ from .sizing import indexed, space_of, space_slots
 
 RESERVE_BYTES = 10 * GIB
 """Host memory that the engine leaves to others (pool_host/base.py:26)."""
+SLACK_FRACTION = 0.05
+"""Kept for rounding and staging when a ratio is cut down (hicache_auto_size.py:33)."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,22 @@ def spaces(plan: PoolPlan, tier: HostTier) -> list[Space]:
 
 
 def verdict(planned: list[Space], tier: HostTier) -> dict[str, Any]:
-    """The engine's own check of host memory, done for this machine and all its ranks."""
+    """The engine's own sizing and check of host memory, done for this machine and all its ranks:
+    a default ratio is cut down until it fits, a given one fits or stops the start."""
     asked = sum(space.nbytes for space in planned)
     available = available_host_bytes()
     budget = max(0, available - RESERVE_BYTES) // max(1, tier.ranks)
+    cut = 1.0
+    if tier.fraction is not None and asked:
+        cut = min(1.0, budget * tier.fraction * (1 - SLACK_FRACTION) / asked)
+        asked = int(asked * cut)
     return {
+        "ratio": round(tier.ratio * cut, 4),
         "bytes_a_rank": asked,
         "ranks": tier.ranks,
         "bytes_all_ranks": asked * tier.ranks,
         "available_bytes": available,
         "reserve_bytes": RESERVE_BYTES,
         "budget_a_rank": budget,
-        "fits_here": asked <= budget,
+        "fits_here": 0 < asked <= budget,
     }

@@ -24,6 +24,9 @@ class HostTier:
     pin: bool = True
     ranks: int = 1
     """Ranks on the machine; all of them take host memory."""
+    fraction: float | None = None
+    """Share of the free host memory to which the engine cuts a default ratio down; None where
+    ratio or size were given."""
 
 
 @dataclass(frozen=True)
