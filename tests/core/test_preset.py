@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvtui.core.draft import Draft
-from kvtui.core.findings import Change
+from kvtui.core.evaluate import evaluate
+from kvtui.core.findings import Change, Outcome
 from kvtui.core.preset import (
     Meta,
     Preset,
@@ -28,6 +29,7 @@ from kvtui.core.preset_schema import preset_schema
 from kvtui.core.secrets import secrets_of
 from kvtui.core.share import decode, encode, is_code
 from tests.core.strategies import drafts
+from tests.support import facts_for
 
 TEXT = '''# how we run it
 schema = 1
@@ -243,6 +245,25 @@ def test_schema_knows_every_table() -> None:
     assert launch["kv_cache_dtype"]["enum"][0] == "auto"
     assert "api_key" not in launch
     assert set(tomllib.loads(TEXT)) <= set(schema["properties"])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_presets_start(path: Path) -> None:
+    """The rules accept each one for its GPU, with nothing rewritten behind its back."""
+    draft = load_preset(path.read_text(encoding="utf-8"), path.name).draft
+    report = evaluate(draft, facts_for(draft))
+    assert report.outcome is Outcome.STARTS, [f.message for f in report.errors] or report.unknowns
+    assert "KV090" not in {f.rule for f in report.findings}
+
+
+def test_shipped_presets_cover_the_field() -> None:
+    assert len(SHIPPED) >= 24
+    tags = {t for p in SHIPPED for t in load_preset(p.read_text(encoding="utf-8")).meta.tags}
+    wanted = {
+        "dense", "MoE", "MLA", "DSA", "sliding window", "hybrid", "FP4", "multimodal",
+        "embedding", "file storage", "mooncake", "prefill", "decode", "long context", "24 GB",
+    }  # fmt: skip
+    assert wanted <= tags
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
