@@ -20,6 +20,8 @@ from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 V4_MODEL = "deepseek-ai/DeepSeek-V4-Flash"
 HYBRID = "Qwen/Qwen3.5-27B"
 SLIDING = "openai/gpt-oss-20b"
+ROUNDING_PAGES = 4
+"""Pages that rounding may add to the exact quotient."""
 USUAL_CONTEXT = 32768
 """A pool below this is worth a warning even where the model's own context was not asked for."""
 
@@ -51,13 +53,14 @@ def _sliding_floor(g: Geometry, floor: int) -> int:
     return (floor // g.page_size + 1) * g.page_size
 
 
-def _least_tokens(r: Resolution, g: Geometry, floor: int) -> int:
-    """The smallest token count whose sliding share exceeds `floor`."""
-    page = g.page_size
-    tokens = int(_sliding_floor(g, floor) / max(swa_ratio(r), 1e-6)) // page * page
-    while from_tokens(r, g, tokens).shortfall:
-        tokens += page
-    return tokens
+def _least_tokens(r: Resolution, g: Geometry, floor: int) -> int | None:
+    """The smallest token count whose sliding share exceeds `floor`, None where none does."""
+    page, ratio = g.page_size, swa_ratio(r)
+    if ratio <= 0:
+        return None
+    first = int(_sliding_floor(g, floor) / ratio) // page
+    counts = ((first + more) * page for more in range(ROUNDING_PAGES))
+    return next((one for one in counts if not from_tokens(r, g, one).shortfall), None)
 
 
 @rule(
@@ -86,7 +89,7 @@ def sliding_pool_floor(r: Resolution) -> Iterator[Hit]:
     best = sizes_from_budget(r, g, c.budget.value + _spread(c) - c.state_bytes, rule_of(r))
     fixes: list[Fix] = []
     least = _least_tokens(r, g, int(floor))
-    if exact:
+    if exact and least is not None:
         fixes.append(set_to(f"allow {least:,} tokens", max_total_tokens=least))
     ratio = ceil(_sliding_floor(g, int(floor)) / max(c.tokens.whole, 1) * 100) / 100
     if swa_ratio(r) < ratio <= 1:
