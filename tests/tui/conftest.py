@@ -17,7 +17,8 @@ from kvtui.core.draft import Draft
 from kvtui.core.facts import Facts
 from kvtui.tui import base
 from kvtui.tui.app import KvtuiApp, make_app
-from kvtui.tui.screens import explain, setup
+from kvtui.tui.screens import explain, fit, setup
+from kvtui.tui.session import Judge
 from kvtui.tui.settings import Settings
 from tests.tui.canned import FakeProber, draft_of, facts_for, judge
 
@@ -34,6 +35,7 @@ def _own_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "KEEP_AFTER", 0.0)
     monkeypatch.setattr(setup, "JUDGE_AFTER", 0.0)
     monkeypatch.setattr(explain, "SETTLE", 0.0)
+    monkeypatch.setattr(fit, "SETTLE", 0.0)
 
 
 @asynccontextmanager
@@ -44,6 +46,7 @@ async def _running(
     prober: FakeProber | None = None,
     size: tuple[int, int] = (80, 24),
     settings: Settings | None = None,
+    rules: Judge = judge,
     **options: Any,
 ) -> AsyncIterator[Pilot[None]]:
     """A running app on the canned world; options build the draft where none is given."""
@@ -52,7 +55,7 @@ async def _running(
         facts if facts is not None else facts_for(),
         prober or FakeProber(),
         settings=settings or Settings(glyphs="unicode"),
-        judge=judge,
+        judge=rules,
         clock=lambda: 100.0,
     )
     app.today = lambda: datetime(2026, 12, 1, 12, 0, tzinfo=UTC)

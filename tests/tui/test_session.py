@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvtui.core.draft import Draft
 from kvtui.core.findings import Change, Outcome
 from kvtui.tui.base import merge_machine, world_of
@@ -10,18 +12,22 @@ from kvtui.tui.session import GPU, GPU_COUNT, LOCAL, Session, changed_options
 from tests.tui.canned import HOST, draft_of, facts_for, judge, local_gpu
 
 
-def session(**options: object) -> Session:
+def session(**options: Any) -> Session:
     return Session(draft_of(**options), world_of(facts_for()), judge)
+
+
+def outcome(s: Session) -> Outcome:
+    return s.report.outcome
 
 
 def test_an_edit_is_judged_and_undone() -> None:
     s = session()
-    assert s.report.outcome is Outcome.STARTS
+    assert outcome(s) is Outcome.STARTS
     assert s.change((Change("kv_cache_dtype", "nvfp4"),))
-    assert s.report.outcome is Outcome.FAILS
+    assert outcome(s) is Outcome.FAILS
     assert s.last_changed == {"kv_cache_dtype"}
     assert s.undo()
-    assert s.report.outcome is Outcome.STARTS
+    assert outcome(s) is Outcome.STARTS
     assert s.redo()
     assert s.draft.options["kv_cache_dtype"] == "nvfp4"
     assert not s.redo()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from textual.widgets import Input
 
+from kvtui.core.draft import Draft
+from kvtui.core.evaluate import Report
+from kvtui.core.facts import Facts
 from kvtui.core.findings import Outcome
 from kvtui.tui.screens.setup import SetupScreen
 from kvtui.tui.screens.setup_rows import STEP
-from tests.tui.canned import FakeProber, facts_for
+from tests.tui.canned import FakeProber, draft_of, facts_for, judge
 from tests.tui.conftest import Running, app_of, said, screen_text, settle
 
 SIZES = [(80, 24), (110, 30), (140, 40), (200, 60)]
@@ -228,8 +233,6 @@ async def test_no_gpu_is_an_open_question_not_a_crash(running: Running) -> None:
 
 
 async def test_environment_variables_are_shown_and_edited(running: Running) -> None:
-    from kvtui.core.draft import Draft
-
     draft = Draft(options={"model_path": "Qwen/Qwen3-8B"}, env={"SGLANG_X": "1"})
     async with running(draft) as pilot:
         assert "SGLANG_X=1 sglang serve" in screen_text(pilot)
@@ -239,30 +242,18 @@ async def test_environment_variables_are_shown_and_edited(running: Running) -> N
 
 
 async def test_forty_findings_and_long_names_fit(running: Running) -> None:
-    from dataclasses import replace
+    one = judge(draft_of(kv_cache_dtype="nvfp4"), facts_for()).errors[0]
 
-    from tests.tui.canned import judge
-
-    def many(draft: object, facts: object) -> object:
-        report = judge(draft, facts)  # type: ignore[arg-type]
-        one = judge_one()
+    def many(draft: Draft, facts: Facts) -> Report:
+        findings = tuple(replace(one, rule=f"CN{i:03}") for i in range(40))
+        report = judge(draft, facts)
         return replace(
-            report, findings=tuple(replace(one, rule=f"KV{i:03}") for i in range(40)),
-            outcome=Outcome.FAILS, rules_outcome=Outcome.FAILS,
-        )  # fmt: skip
+            report, findings=findings, outcome=Outcome.FAILS, rules_outcome=Outcome.FAILS
+        )
 
-    def judge_one() -> object:
-        from tests.tui.canned import draft_of
-
-        return judge(draft_of(kv_cache_dtype="nvfp4"), facts_for()).errors[0]
-
-    async with running(served_model_name="n" * 300) as pilot:
-        app_of(pilot).session._judge = many  # type: ignore[assignment]
-        app_of(pilot).session.world = app_of(pilot).session.world
-        app_of(pilot).publish()
-        await settle(pilot)
+    async with running(served_model_name="n" * 300, rules=many) as pilot:
         await pilot.press("v", "end")
         await settle(pilot)
         text = screen_text(pilot)
-        assert "KV039" in text
+        assert "CN039" in text
         assert all(len(line) <= 80 for line in text.splitlines())

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from textual import work
 from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
@@ -194,6 +195,35 @@ class KvtuiApp(CheckingApp):
                 self.open_preset(path)
 
         self.push_screen(OpenSheet(), take)
+
+    def action_fit(self) -> None:
+        """Ways to a capacity."""
+        from kvtui.tui.screens.fit import FitSheet
+
+        self.push_screen(FitSheet())
+
+    def action_compare(self) -> None:
+        """Compare with a preset."""
+        from kvtui.tui.screens.presets import OpenSheet
+
+        def take(path: str | None) -> None:
+            if path is not None:
+                self.compare_with(path)
+
+        self.push_screen(OpenSheet("Compare with a preset"), take)
+
+    @work(exclusive=True, group="compare", exit_on_error=False)
+    async def compare_with(self, path: str) -> None:
+        """Judge a preset in this world and show it beside the present launch."""
+        from kvtui.probe.presets import read_stored
+        from kvtui.tui.screens.compare import CompareSheet
+
+        stored = read_stored(Path(path).expanduser())
+        if stored.preset is None:
+            self.say(stored.error, bad=True)
+            return
+        await self.read_world(stored.preset.draft)
+        self.push_screen(CompareSheet(self.session.judge(stored.preset.draft), stored.name))
 
     def open_preset(self, path: str) -> None:
         """Load a preset and judge it again; what deserves a second look is said."""

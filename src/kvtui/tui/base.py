@@ -137,6 +137,12 @@ class SessionApp(App[None]):
     @work(exclusive=True, group="models", exit_on_error=False)
     async def read_models(self, draft: Draft) -> None:
         """Read the configuration of a draft's models, then put the draft in place."""
+        await self.read_world(draft)
+        self.session.replace(draft)
+        self.publish()
+
+    async def read_world(self, draft: Draft) -> None:
+        """Read the configuration of the models that a draft names, where not yet known."""
         for path in self._unread(draft):
             try:
                 found = await self.prober.checkpoint(path)
@@ -144,8 +150,6 @@ class SessionApp(App[None]):
                 self.session.world = self.session.world.without_checkpoint(path, one_line(error))
             else:
                 self.session.world = self.session.world.with_checkpoint(path, found)
-        self.session.replace(draft)
-        self.publish()
 
     @work(exclusive=True, group="machine", exit_on_error=False)
     async def probe_machine(self) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvtui.core.secrets import without_secrets
+from kvtui.core.secrets import secrets_of, without_secrets
 
 if TYPE_CHECKING:
     from kvtui.core.evaluate import Report
@@ -25,6 +25,9 @@ def save_difference(report: Report, folder: Path | None, time: str) -> Path:
     assert engine is not None
     draft = without_secrets(report.draft)
     gpu = report.facts.gpu
+    rules = {**to_json(report), "command": list(argv_of(draft))}
+    hidden = secrets_of(report.draft)
+    rules["effective"] = {k: v for k, v in rules["effective"].items() if k not in hidden}
     data = {
         "time": time,
         "argv": list(argv_of(draft)),
@@ -34,7 +37,7 @@ def save_difference(report: Report, folder: Path | None, time: str) -> Path:
         "config": {
             path: dict(checkpoint.config) for path, checkpoint in report.facts.checkpoints.items()
         },
-        "rules": {**to_json(report), "command": list(argv_of(draft))},
+        "rules": rules,
         "engine": {
             "version": engine.version,
             "accepted": engine.accepted,

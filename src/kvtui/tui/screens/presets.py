@@ -37,9 +37,12 @@ def _fields(stored: StoredPreset) -> tuple[str, ...]:
 class OpenSheet(PickSheet[str | None]):
     """Answers with a preset's path."""
 
-    title_text = "Open a preset"
     placeholder = "type to filter, or a file"
     empty = "no presets yet: s saves one"
+
+    def __init__(self, title: str = "Open a preset") -> None:
+        super().__init__()
+        self.title_text = title
 
     def on_mount(self) -> None:
         """Look once, then filter."""

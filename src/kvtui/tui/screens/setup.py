@@ -67,11 +67,15 @@ class SetupScreen(Screen[None]):
         Binding("g", "app.engine", "ask engine", id="engine.ask", tooltip="Ask an SGLang"),
         Binding("e", "app.export", "export", id="export", tooltip="Command, script, files"),
         Binding("m", "app.matrix", "matrix", id="matrix", tooltip="Backend by KV dtype"),
+        Binding("t", "app.fit", "fit a target", id="fit", tooltip="Ways to a capacity"),
         Binding("slash", "app.search", "find", key_display="/", id="search"),
         Binding("u", "app.undo", "undo", id="undo"),
         Binding("U,ctrl+r", "app.redo", "redo", id="redo", show=False),
         Binding("s", "app.save", "save preset", id="preset.save", show=False),
         Binding("o", "app.open", "open preset", id="preset.open", show=False),
+        Binding(
+            "d", "app.compare", "compare", id="compare", show=False, tooltip="Compare with a preset"
+        ),
         Binding("x", "app.explain", "explain an error", id="explain", show=False),
         Binding("y", "app.copy_command", "copy the command", id="command.copy", show=False),
         Binding("c", "only('changed')", "only changed", id="filter.changed", show=False),
