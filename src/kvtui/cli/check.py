@@ -61,7 +61,11 @@ def run(words: list[str], _word: str) -> int:
 
 def _single(args: argparse.Namespace, engine_words: list[str] | None) -> int:
     from kvtui.cli.layers import ask_layers
+    from kvtui.cli.pair import check_pair, pair_of
 
+    pair = pair_of(args.preset) if engine_words is None else None
+    if pair is not None:
+        return check_pair(args, pair[1])
     draft = read_launch(args, engine_words)
     report = evaluate(draft, FactSource(download=args.download).facts(draft))
     report, broke = ask_layers(args, report)

@@ -50,8 +50,12 @@ def run(words: list[str], _word: str) -> int:
 
 
 def _export(args: argparse.Namespace, engine_words: list[str] | None) -> int:
+    from kvtui.cli.pair import export_pair, pair_of
     from kvtui.cli.preset import now
 
+    pair = pair_of(args.preset) if engine_words is None else None
+    if pair is not None:
+        return export_pair(args, *pair)
     draft = read_launch(args, engine_words)
     report = evaluate(draft, FactSource(download=args.download).facts(draft))
     report, broke = ask_layers(args, report)

@@ -46,7 +46,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "schema": JSON_SCHEMA,
         "verdict": report.outcome.value,
         "engine_version": report.engine_version,
-        "findings": [_finding(f) for f in report.findings],
+        "findings": [finding_json(f) for f in report.findings],
         "unknown": list(report.unknowns),
         "effective": effective(report),
         "pool": pool_json(report.pool) if report.pool else None,
@@ -73,7 +73,8 @@ def checked(report: Report) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """One finding as plain data."""
     return {
         "rule": finding.rule,
         "severity": finding.severity.value,
@@ -178,15 +179,18 @@ def lines(report: Report) -> Iterator[str]:
     """The report for people: verdict, findings with fixes, pool, capacity, what was not checked."""
     yield f"{MARK[report.outcome]} {verdict_words(report)}"
     for finding in report.findings:
-        option = flag_of(finding.option)
-        yield f"  {SEVERITY_MARK[finding.severity]} {finding.rule}  {finding.message}" + (
-            f"  [{option}]" if option else ""
-        )
-        for fix in finding.fixes:
-            yield f"      fix: {fix.title}"
+        yield from finding_lines(finding)
     for reason in report.unknowns:
         yield f"  ? {reason}"
     yield from _facts_lines(report)
+
+
+def finding_lines(finding: Finding) -> Iterator[str]:
+    """One finding with its fixes."""
+    option = flag_of(finding.option)
+    place = f"  [{option}]" if option else ""
+    yield f"  {SEVERITY_MARK[finding.severity]} {finding.rule}  {finding.message}{place}"
+    yield from (f"      fix: {fix.title}" for fix in finding.fixes)
 
 
 def _facts_lines(report: Report) -> Iterator[str]:

@@ -25,6 +25,11 @@ def escaped(word: Word) -> str:
 
 def compose(job: ExportJob) -> str:
     """One service; the network is the host's, so that ports are the launch's own."""
+    return commented(header(job)) + dump({"services": {job.slug: compose_service(job)}})
+
+
+def compose_service(job: ExportJob) -> dict[str, Any]:
+    """The service of one launch."""
     service: dict[str, Any] = {
         "image": job.image,
         "command": [escaped(word) for word in words_of(job)],
@@ -46,7 +51,7 @@ def compose(job: ExportJob) -> str:
     }
     if not service["environment"]:
         del service["environment"]
-    return commented(header(job)) + dump({"services": {job.slug: service}})
+    return service
 
 
 def health_url(job: ExportJob) -> str:

@@ -44,7 +44,7 @@ def escaped(word: Word) -> str:
 def kubernetes(job: ExportJob) -> str:
     """The manifests of a launch as one YAML stream."""
     several = job.nnodes > 1
-    documents = [_worker_set(job) if several else _deployment(job), _service(job, several)]
+    documents = [_worker_set(job) if several else deployment_of(job), service_of(job)]
     return commented(header(job)) + "---\n".join(map(dump, documents))
 
 
@@ -150,7 +150,8 @@ def _volumes(job: ExportJob) -> list[dict[str, Any]]:
     return [memory, {"name": "cache", "emptyDir": {}}, *folders]
 
 
-def _deployment(job: ExportJob) -> dict[str, Any]:
+def deployment_of(job: ExportJob) -> dict[str, Any]:
+    """The Deployment of a launch on one node."""
     labels = {"app": dns_name(job.slug)}
     return {
         "apiVersion": "apps/v1",
@@ -188,7 +189,9 @@ def _worker_set(job: ExportJob) -> dict[str, Any]:
     }
 
 
-def _service(job: ExportJob, several: bool) -> dict[str, Any]:
+def service_of(job: ExportJob) -> dict[str, Any]:
+    """The Service in front of a launch; of several nodes only the first one answers."""
+    several = job.nnodes > 1
     labels = {"app": dns_name(job.slug)}
     return {
         "apiVersion": "v1",
