@@ -18,7 +18,9 @@ from kvtui.core.command import LAUNCH_SERVER, argv_of
 from kvtui.core.draft import Draft
 from kvtui.core.export import EXPORTERS, Evidence, ExportError, ExportJob, export
 from kvtui.core.export.job import comment
+from tests.core.installed import engine_home
 
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 GOLDEN = Path(__file__).parent / "golden" / "export"
 EVIDENCE = Evidence(
     kvtui_version="1.0.0",
@@ -207,6 +209,21 @@ def test_command_is_argv() -> None:
 def _as_function(draft: Draft) -> str:
     text = export("command", ExportJob(replace(draft, env={})))
     return text.replace("sglang serve", "f sglang serve", 1)
+
+
+@pytest.mark.engine
+def test_the_engine_reads_its_configuration_file(tmp_path: Path) -> None:
+    """SGLang's own reader turns the exported file back into the launch."""
+    engine = engine_home()
+    gone = ("api_key", "enable_tf32_matmul")
+    draft = replace(DRAFT, options={k: v for k, v in DRAFT.options.items() if k not in gone})
+    (tmp_path / "x.yaml").write_text(export("yaml", job(draft)), encoding="utf-8")
+    done = subprocess.run(
+        [engine / "bin" / "python", SCRIPTS / "record_parse.py"],
+        input=json.dumps(["--config", "x.yaml"]), text=True, capture_output=True, check=True,
+        cwd=tmp_path, env={**os.environ, "LD_LIBRARY_PATH": str(engine / "stub")},
+    )  # fmt: skip
+    assert json.loads(done.stdout)["ok"] == draft.options
 
 
 def test_export_error_is_one_line() -> None:

@@ -11,6 +11,7 @@ from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding, Fix, Outcome, Severity
 from kvtui.core.options import catalogue
 from kvtui.core.pools.spec import PoolPlan
+from kvtui.core.scope import unjudged
 
 JSON_SCHEMA = 1
 
@@ -48,6 +49,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "engine_version": report.engine_version,
         "findings": [finding_json(f) for f in report.findings],
         "unknown": list(report.unknowns),
+        "not_judged": [flag_of(name) for name in unjudged(report.draft)],
         "effective": effective(report),
         "pool": pool_json(report.pool) if report.pool else None,
         "capacity": _capacity(report),
@@ -182,6 +184,9 @@ def lines(report: Report) -> Iterator[str]:
         yield from finding_lines(finding)
     for reason in report.unknowns:
         yield f"  ? {reason}"
+    passed = unjudged(report.draft)
+    if passed:
+        yield f"  · passed on without being judged: {', '.join(map(str, map(flag_of, passed)))}"
     yield from _facts_lines(report)
 
 
