@@ -17,6 +17,7 @@ from kvtui.core.draft import Draft
 from kvtui.core.facts import Facts
 from kvtui.tui import base
 from kvtui.tui.app import KvtuiApp, make_app
+from kvtui.tui.base import BROKE
 from kvtui.tui.screens import explain, fit, setup
 from kvtui.tui.session import Judge
 from kvtui.tui.settings import Settings
@@ -62,6 +63,7 @@ async def _running(
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         yield pilot
+        assert BROKE not in said(pilot)
 
 
 async def settle(pilot: Pilot[None], *, waits: tuple[str, ...] = ("pool",)) -> None:

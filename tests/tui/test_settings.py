@@ -13,7 +13,7 @@ from kvtui.tui.settings import Settings, read_settings
 
 def test_a_missing_file_means_the_defaults(tmp_path: Path) -> None:
     settings = read_settings(tmp_path / "no.toml", tmp_path)
-    assert settings.theme == "kvtui-dark"
+    assert settings.theme == ""
     assert settings.glyphs == "auto"
 
 

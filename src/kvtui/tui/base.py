@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from textual import work
 from textual.app import App
 from textual.reactive import var
+from textual.worker import Worker, WorkerState
 
 from kvtui.core.draft import Draft
 from kvtui.core.facts import Facts
@@ -30,6 +31,9 @@ from kvtui.tui.theme import THEMES, extra_variables
 
 if TYPE_CHECKING:
     from kvtui.core.evaluate import Report
+
+BROKE = "kvtui broke:"
+"""Begins the note on a fault of our own."""
 
 KEEP_AFTER = 1.0
 """Seconds after the last edit before the draft is written for the next start."""
@@ -63,8 +67,8 @@ class SessionApp(App[None]):
         super().__init__()
         for theme in THEMES:
             self.register_theme(theme)
-        if self.settings.theme in self.available_themes:
-            self.theme = self.settings.theme
+        wanted = self.settings.theme or self.settings.last_theme() or THEMES[0].name
+        self.theme = wanted if wanted in self.available_themes else THEMES[0].name
         if self.glyphs.name == "ascii":
             from kvtui.tui.plain import PlainFilter
 
@@ -84,6 +88,7 @@ class SessionApp(App[None]):
     def on_mount(self) -> None:
         """Look at the machine and read the models that the draft names."""
         self._leave_on_signals()
+        self.theme_changed_signal.subscribe(self, self.settings.keep_theme)
         self.probe_machine()
         self.probe_models()
         if self._unread(self.session.draft):
@@ -174,6 +179,12 @@ class SessionApp(App[None]):
         for screen in self.screen_stack:
             with suppress(AttributeError):
                 screen.models_changed()  # type: ignore[attr-defined]
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker that breaks says so; the app goes on."""
+        error = event.worker.error
+        if event.state is WorkerState.ERROR and isinstance(error, Exception):
+            self.say(f"{BROKE} {one_line(error)} (in {event.worker.name})", bad=True)
 
     def judged_by(self) -> str:
         """What judges the launch, for the top line."""

@@ -9,13 +9,17 @@ import shlex
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvtui.core.draft import Draft
 from kvtui.errors import InputError
+
+if TYPE_CHECKING:
+    from textual.theme import Theme
 
 
 def _no_keys() -> Mapping[str, str]:
@@ -35,7 +39,8 @@ class RecentPreset:
 class Settings:
     """How the app looks and which keys it takes. Without folders nothing is read or kept."""
 
-    theme: str = "kvtui-dark"
+    theme: str = ""
+    """A theme's name; empty for the one chosen last in the app."""
     glyphs: str = "auto"
     """auto | unicode | ascii."""
     keymap: Mapping[str, str] = field(default_factory=_no_keys)
@@ -94,6 +99,23 @@ class Settings:
             return None
         return draft, max(0.0, age)
 
+    def last_theme(self) -> str:
+        """The theme that was chosen last in the app, or empty."""
+        if self.state is None:
+            return ""
+        try:
+            return (self.state / "theme").read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def keep_theme(self, theme: Theme) -> None:
+        """Remember a theme that was chosen in the app."""
+        if self.state is None or theme.name == self.last_theme():
+            return
+        with suppress(OSError):
+            self.state.mkdir(parents=True, exist_ok=True)
+            (self.state / "theme").write_text(theme.name, encoding="utf-8")
+
     @property
     def _recent_path(self) -> Path | None:
         return self.state / "recent.json" if self.state else None
@@ -151,7 +173,7 @@ def read_settings(config: Path, state: Path) -> Settings:
         raise InputError(f"{config}: unknown key {sorted(unknown)[0]}",
                          f"known are {', '.join(KNOWN)}")  # fmt: skip
     return Settings(
-        theme=_text(config, data, "theme", "kvtui-dark"),
+        theme=_text(config, data, "theme", ""),
         glyphs=_one_of(config, data, "glyphs", ("auto", "unicode", "ascii")),
         keymap=_keys(config, data.get("keys", {})),
         model_folders=_folders(config, data.get("models", [])),
