@@ -89,13 +89,15 @@ def evaluate(draft: Draft, facts: Facts, sizing: Sizing | None = None) -> Report
         except MissingFact as missing:
             r.missing[missing.name] = missing.reason
         except Exception as error:  # a rule that breaks must never look like a pass
+            if any(f.stage is Stage.PARSE and f.severity is Severity.ERROR for f in r.findings):
+                continue  # it tripped over a value that the parser refuses anyway
             r.doubt(f"rule {part.name} could not be evaluated: {type(error).__name__}: {error}")
     unknowns = (*(f"{name}: {why}" for name, why in r.missing.items()), *r.unknowns)
     key = request_key(draft, facts)
     engine = facts.engine if facts.engine and facts.engine.request_key == key else None
     pool = facts.pool if facts.pool and facts.pool.request_key in _pool_keys(key, r) else None
     rules_outcome = _outcome(r.findings, unknowns)
-    findings = [*r.findings, *_engine_findings(engine)]
+    findings = _distinct([*r.findings, *_engine_findings(engine)])
     findings.sort(key=lambda f: (SEVERITY_ORDER[f.severity], STAGE_ORDER[f.stage]))
     return Report(
         draft=draft,
@@ -111,6 +113,15 @@ def evaluate(draft: Draft, facts: Facts, sizing: Sizing | None = None) -> Report
         pool_fact=pool,
         engine_fact=engine,
     )
+
+
+def _distinct(findings: list[Finding]) -> list[Finding]:
+    """Each finding once: a hook that the engine runs twice finds the same thing twice."""
+    kept: list[Finding] = []
+    for finding in findings:
+        if finding not in kept:
+            kept.append(finding)
+    return kept
 
 
 def _pool_keys(key: str, r: Resolution) -> tuple[str, ...]:
