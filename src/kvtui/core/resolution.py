@@ -26,7 +26,7 @@ class Origin:
     """Where a resolved value comes from."""
 
     kind: str
-    """chosen | default | forced."""
+    """chosen | default | forced | respelled."""
     why: str = ""
     source: str = ""
     """file:line in the engine's `srt` folder."""
@@ -81,16 +81,18 @@ class Resolution:
 
     def declare(self, why: str, /, **values: Value) -> None:
         """Set resolved values; `why` reads after "because" and is shown to the user."""
-        origin = Origin("forced", why, self._source)
-        for name, value in values.items():
-            if name not in self.values:
-                raise AttributeError(f"no option named {name}")
-            self.values[name] = self.__dict__[name] = value
-            self.origins[name] = origin
+        self._set("forced", why, values)
 
     def default(self, why: str, /, **values: Value) -> None:
         """Like `declare`, for a value that the engine fills in where the user gave none."""
-        origin = Origin("default", why, self._source)
+        self._set("default", why, values)
+
+    def respell(self, why: str, /, **values: Value) -> None:
+        """Like `declare`, where the engine writes the same choice in other words."""
+        self._set("respelled", why, values)
+
+    def _set(self, kind: str, why: str, values: Mapping[str, Value]) -> None:
+        origin = Origin(kind, why, self._source)
         for name, value in values.items():
             if name not in self.values:
                 raise AttributeError(f"no option named {name}")
@@ -162,9 +164,15 @@ class Hit:
     stage: Stage | None = None
 
 
-def hit(message: str, *fixes: Fix, option: str | None = None, stage: Stage | None = None) -> Hit:
+def hit(
+    message: str,
+    *fixes: Fix,
+    option: str | None = None,
+    stage: Stage | None = None,
+    severity: Severity | None = None,
+) -> Hit:
     """A violated condition of the rule at hand."""
-    return Hit(message, fixes, None, option, stage)
+    return Hit(message, fixes, severity, option, stage)
 
 
 RuleBody = Callable[[Resolution], Iterator[Hit]]

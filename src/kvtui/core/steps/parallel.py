@@ -19,12 +19,12 @@ def deprecated_dp_attention(r: Resolution) -> None:
     if not r.enable_dp_attention:
         return
     if r.attn_dp_size == 1:
-        r.declare(
+        r.respell(
             "--enable-dp-attention turns --dp-size into attention-DP groups",
             attn_dp_size=r.dp_size,
             dp_size=1,
         )
-    r.declare("--attn-dp-size says the same", enable_dp_attention=False)
+    r.respell("--attn-dp-size says the same", enable_dp_attention=False)
 
 
 HANDLE_DEPRECATED_DP_ATTENTION: tuple[Part, ...] = (deprecated_dp_attention,)

@@ -11,6 +11,10 @@ from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 from kvtui.core.values import shown
 
 
+SEVERITY = {"forced": Severity.WARNING, "respelled": Severity.NOTE}
+"""By origin of the value that runs: another choice is a warning, other words are a note."""
+
+
 @rule(
     "KV090",
     stage=Stage.RESOLVE,
@@ -30,7 +34,7 @@ def silent_rewrite(r: Resolution) -> Iterator[Hit]:
     for name, asked in r.draft.options.items():
         origin = r.origins.get(name)
         option = known.get(name)
-        if origin is None or option is None or origin.kind != "forced":
+        if origin is None or option is None or origin.kind not in SEVERITY:
             continue
         runs = r.values[name]
         if _same(asked, runs) or option.problem(asked) is not None:
@@ -42,6 +46,7 @@ def silent_rewrite(r: Resolution) -> Iterator[Hit]:
             *fixes,
             set_to(f"leave {option.flag} to the engine", **{name: None}),
             option=name,
+            severity=SEVERITY[origin.kind],
         )
 
 

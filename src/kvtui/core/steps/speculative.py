@@ -50,7 +50,7 @@ def speculative_basics(r: Resolution) -> None:
         name = "FROZEN_KV_MTP" if _gemma4(r) else "EAGLE"
     if name != r.speculative_algorithm:
         why = "the draft is a Gemma 4 assistant" if name == "FROZEN_KV_MTP" else "it means EAGLE"
-        r.declare(why, speculative_algorithm=name)
+        r.respell(why, speculative_algorithm=name)
 
 
 @rule(
