@@ -137,7 +137,7 @@ def request_table(r: Resolution) -> Iterator[Hit]:
     if c is None or c.tokens.whole <= 0:
         return
     slack, table = c.free_after.value + c.working.value + c.request_table.value, c.request_table
-    if table.value <= slack:
+    if table.value <= max(slack, 0.0):
         return
     row = table.value / (c.max_running_requests + 1)
     room = max(1, int((slack - c.working.value) * 0.8 / row))

@@ -214,7 +214,7 @@ def full_token_bytes(r: Resolution, s: V4Shape) -> float:
     if s.swa_cap is None:
         total += s.swa_ratio * swa_token_bytes(r, s)
     if s.speculative and not s.replay:
-        total *= (s.layers + 1) / s.layers
+        total *= (s.layers + 1) / max(1, s.layers)
     return total
 
 
