@@ -11,10 +11,6 @@ from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 from kvtui.core.values import shown
 
 
-SEVERITY = {"forced": Severity.WARNING, "respelled": Severity.NOTE}
-"""By origin of the value that runs: another choice is a warning, other words are a note."""
-
-
 @rule(
     "KV090",
     stage=Stage.RESOLVE,
@@ -34,10 +30,14 @@ def silent_rewrite(r: Resolution) -> Iterator[Hit]:
     for name, asked in r.draft.options.items():
         origin = r.origins.get(name)
         option = known.get(name)
-        if origin is None or option is None or origin.kind not in SEVERITY:
+        if origin is None or option is None or origin.kind not in ("forced", "respelled"):
             continue
         runs = r.values[name]
         if _same(asked, runs) or option.problem(asked) is not None:
+            continue
+        if origin.kind == "respelled":
+            told = f"{option.flag} {shown(asked)} runs as {_shown_run(runs)}: {origin.why}"
+            yield hit(told, option=name, severity=Severity.NOTE)
             continue
         because = f", because {origin.why}" if origin.why else ""
         fixes = () if runs is None else (set_to(f"write {shown(runs)}", **{name: runs}),)
@@ -46,7 +46,6 @@ def silent_rewrite(r: Resolution) -> Iterator[Hit]:
             *fixes,
             set_to(f"leave {option.flag} to the engine", **{name: None}),
             option=name,
-            severity=SEVERITY[origin.kind],
         )
 
 
