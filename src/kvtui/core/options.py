@@ -151,8 +151,10 @@ def catalogue(version: str = NEWEST) -> Catalogue:
     options: dict[str, Option] = {}
     by_flag: dict[str, Option] = {}
     for row in data["options"]:
-        fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) and key in ("flags", "choices") else v
-                  for key, v in row.items()}  # fmt: skip
+        fields: dict[str, Any] = {
+            key: tuple(value) if key in ("flags", "choices") else value
+            for key, value in row.items()
+        }
         option = Option(**fields)
         options.setdefault(option.name, option)
         for flag in option.flags:
