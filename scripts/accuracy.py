@@ -27,7 +27,7 @@ from accuracy_boots import (
 )
 
 from kvtui.core.capacity.budget import automatic_requests, budget_bytes
-from kvtui.core.capacity.predict import Capacity
+from kvtui.core.capacity.result import Capacity
 from kvtui.core.capacity.versions import sizing_rule
 from kvtui.core.facts import GIB, MIB
 from kvtui.core.pools.cell import target_cell, window_cell

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kvtui.core.argv import parse
-from kvtui.core.capacity.predict import Capacity, Printed, predict
+from kvtui.core.capacity.predict import predict
+from kvtui.core.capacity.result import Capacity, Printed
 from kvtui.core.capacity.versions import parse_version, version_at
 from kvtui.core.draft import Draft
 from kvtui.core.facts import GIB, Checkpoint, Facts, GpuFacts, MissingFact

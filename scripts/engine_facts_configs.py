@@ -215,7 +215,7 @@ def constants(cls: Any) -> dict[str, Any]:
 
 def nested(cls: Any) -> dict[str, str]:
     """Model type of each language part that the class builds by itself."""
-    found = {}
+    found: dict[str, str] = {}
     try:
         config = cls()
     except Exception:

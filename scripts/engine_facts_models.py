@@ -52,7 +52,8 @@ def transformers_classes() -> tuple[list[str], list[str]]:
         if table.endswith("_MAPPING_NAMES"):
             for found in getattr(modeling_auto, table).values():
                 names.update([found] if isinstance(found, str) else found or ())
-    usable, refused = [], []
+    usable: list[str] = []
+    refused: list[str] = []
     for name in sorted(name for name in names if name.endswith(SERVED)):
         try:
             asked = getattr(getattr(transformers, name), "is_backend_compatible", None)

@@ -38,7 +38,7 @@ async def record(probe: EngineProbe, case: dict[str, Any]) -> dict[str, Any]:
     checkpoint = find(case["model"])
     if checkpoint is None:
         raise SystemExit(f"{case['model']}: not in the catalogue")
-    files = {case["model"]: {"config.json": dict(checkpoint.config)}}
+    files: dict[str, Any] = {case["model"]: {"config.json": dict(checkpoint.config)}}
     if checkpoint.quant_config:
         files[case["model"]]["hf_quant_config.json"] = dict(checkpoint.quant_config)
     answer = await probe.ask(
@@ -50,7 +50,7 @@ async def record(probe: EngineProbe, case: dict[str, Any]) -> dict[str, Any]:
         },
         limit_s=120,
     )
-    kept = {key: case[key] for key in ("model", "gpu", "argv", "env", "ask") if key in case}
+    kept: dict[str, Any] = {k: case[k] for k in ("model", "gpu", "argv", "env", "ask") if k in case}
     if answer.get("accepted"):
         resolved = answer["resolved"]
         return {**kept, "verdict": "starts", "resolved": {k: resolved.get(k) for k in KEPT}}

@@ -65,7 +65,7 @@ CASES = (
     Case("36830", "tilelang on both sides with 8-bit KV", "accept", V32, "h200",
          "--tp 8 --dsa-prefill-backend tilelang --dsa-decode-backend tilelang "
          "--kv-cache-dtype fp8_e4m3"),
-    Case("24633", "TRT-LLM MLA is accepted on SM120 and finds no kernel", "reject", R1, "rtxpro6000",
+    Case("24633", "TRT-LLM MLA finds no kernel on SM120", "reject", R1, "rtxpro6000",
          "--tp 8 --attention-backend trtllm_mla --kv-cache-dtype fp8_e4m3 "
          "--mem-fraction-static 0.9", "attention_backend"),
     Case("15133", "fp4_e2m1 is no KV dtype any more", "reject", QWEN, "rtxpro6000",

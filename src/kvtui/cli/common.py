@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kvtui.core.draft import Draft
-from kvtui.core.facts import Checkpoint, Facts, GpuFacts
+from kvtui.core.facts import Checkpoint, Facts, GpuFacts, HostFacts
 from kvtui.core.gpus import find_gpu, nearest_gpus
 from kvtui.errors import InputError
 
@@ -153,7 +153,7 @@ class FactSource:
         self.download = download
         self._checkpoints: dict[str, Checkpoint | str] = {}
         self._gpus: dict[str | None, tuple[GpuFacts | None, int, str]] = {}
-        self._host = None
+        self._host: HostFacts | None = None
         self._host_read = False
 
     def checkpoint(self, path: str) -> Checkpoint | str:

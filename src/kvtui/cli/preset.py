@@ -167,7 +167,8 @@ def _diff(words: list[str]) -> int:
              for n in (args.left, args.right)]  # fmt: skip
     import difflib
 
-    text = list(difflib.unified_diff(*sides, args.left, args.right, lineterm="", n=0))
+    left, right = sides
+    text = list(difflib.unified_diff(left, right, args.left, args.right, lineterm="", n=0))
     print("\n".join(text) if text else "no difference")
     return ExitCode.FAILS if text else ExitCode.STARTS
 

@@ -138,7 +138,7 @@ class Resolution:
             if gpu is None:
                 raise MissingFact("gpu", self.facts.missing.get("gpu", "no GPU was named or found"))
             cached = self.scratch["platform"] = Platform(gpu, self.facts.gpu_count)
-        return cached  # type: ignore[no-any-return]
+        return cached
 
     def env_flag(self, name: str, default: bool = False) -> bool:
         """An environment switch as the engine reads booleans."""

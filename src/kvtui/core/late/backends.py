@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from kvtui.core.derived import uses_mla
 from kvtui.core.findings import Change, Fix, drop, set_to
@@ -65,10 +66,10 @@ def backend_table() -> BackendTable:
     text = (resources.files("kvtui.core.tables") / "backends.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     lists = ("majors", "mla_majors")
-    rows = (
-        BackendNeeds(**{k: tuple(v) if k in lists else v for k, v in row.items()})
-        for row in data["backend"]
-    )
+    rows: list[BackendNeeds] = []
+    for row in data["backend"]:
+        words: dict[str, Any] = {k: tuple(v) if k in lists else v for k, v in row.items()}
+        rows.append(BackendNeeds(**words))
     return BackendTable(
         {row.name: row for row in rows},
         {row["name"]: tuple(row["majors"]) for row in data["dsa"]},

@@ -51,8 +51,10 @@ def linear_kernels_for_gpu(r: Resolution) -> Iterator[Hit]:
     Fix: use triton, which covers every phase.
     """
     mambaish = r.model.mambaish
-    table = None if mambaish is None else backend_table().linear.get(mambaish.kind)
-    if table is None or not r.platform.is_cuda:
+    if mambaish is None or not r.platform.is_cuda:
+        return
+    table = backend_table().linear.get(mambaish.kind)
+    if table is None:
         return
     for phase, option, kernels in _in_use(r):
         known = getattr(table, phase)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvtui.core.capacity.predict import Capacity, try_predict
+from kvtui.core.capacity.predict import try_predict
+from kvtui.core.capacity.result import Capacity
 from kvtui.core.derived import whole
 from kvtui.core.facts import GIB
 from kvtui.core.findings import Fix, Severity, Stage, drop, set_to
@@ -18,6 +19,7 @@ from kvtui.core.late.memory_fixes import (
     more_gpus,
     on_fly_fp8,
     raised_fraction,
+    spread,
 )
 from kvtui.core.late.memory_host import HOST_RULES
 from kvtui.core.late.memory_pools import POOL_RULES
@@ -27,10 +29,6 @@ from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 
 def _gib(value: float) -> str:
     return f"{value / GIB:.1f} GiB"
-
-
-def _spread(c: Capacity) -> float:
-    return abs(c.budget.value) * c.budget.error
 
 
 @rule(
@@ -54,8 +52,8 @@ def weights_leave_no_room(r: Resolution) -> Iterator[Hit]:
     c = try_predict(r)
     if c is None:
         return
-    spread = _spread(c)
-    if c.budget.value > spread:
+    around = spread(c)
+    if c.budget.value > around:
         return
     taken = _gib(c.weights_bytes + c.draft_bytes)
     share = _gib(c.baseline.value * c.fraction)
@@ -67,7 +65,7 @@ def weights_leave_no_room(r: Resolution) -> Iterator[Hit]:
         else f"weights take {taken} on each GPU, which has {_gib(c.baseline.value)} free"
     )
     fixes = _room_fixes(r, c)
-    if c.budget.value < -spread:
+    if c.budget.value < -around:
         yield hit(message, *fixes)
     else:
         near = f"{message}; the estimate is too close to tell"

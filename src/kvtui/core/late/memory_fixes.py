@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from kvtui.core.capacity.inventory import experts_of
-from kvtui.core.capacity.predict import Capacity
+from kvtui.core.capacity.parts import experts_of
+from kvtui.core.capacity.predict import try_predict
+from kvtui.core.capacity.result import Capacity
 from kvtui.core.capacity.weights import loaded, rank_bytes, widths
 from kvtui.core.derived import whole
-from kvtui.core.findings import Fix, set_to
+from kvtui.core.findings import Fix, Severity, set_to
 from kvtui.core.pools.geometry import geometry_of
-from kvtui.core.resolution import Resolution
+from kvtui.core.resolution import Hit, Resolution, hit
 
 HIGHEST = 0.97
 """Above this nothing is left for the libraries."""
@@ -42,6 +43,28 @@ def raised_fraction(c: Capacity) -> float | None:
     if named < lowest + spread + WORTHWHILE or named <= c.fraction:
         return None
     return named
+
+
+def known(r: Resolution) -> Capacity | None:
+    """The capacity where the weights leave room at all, else None."""
+    c = try_predict(r)
+    return c if c is not None and c.budget.value > 0 else None
+
+
+def spread(c: Capacity) -> float:
+    return abs(c.budget.value) * c.budget.error
+
+
+def judge(certain: bool, message: str, *fixes: Fix) -> Hit:
+    """An error where the death is certain, else a warning."""
+    return hit(message, *fixes) if certain else Hit(message, fixes, Severity.WARNING)
+
+
+def raise_fraction(c: Capacity) -> list[Fix]:
+    raised = raised_fraction(c)
+    if raised is None:
+        return []
+    return [set_to(f"raise the fraction to {raised:g}", mem_fraction_static=raised)]
 
 
 def more_gpus(r: Resolution, c: Capacity) -> Fix | None:

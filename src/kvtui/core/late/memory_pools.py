@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from math import ceil
 
 from kvtui.core.capacity.budget import sizes_from_budget
-from kvtui.core.capacity.predict import Capacity, rule_of, try_predict
+from kvtui.core.capacity.predict import rule_of
 from kvtui.core.derived import whole
 from kvtui.core.facts import GIB
 from kvtui.core.findings import Fix, Severity, Stage, drop, set_to
-from kvtui.core.late.memory_fixes import raised_fraction
+from kvtui.core.late.memory_fixes import judge, known, raise_fraction, spread
+from kvtui.core.late.memory_states import STATE_RULES
 from kvtui.core.pools.build import pool_family
 from kvtui.core.pools.geometry import Geometry, geometry_of
 from kvtui.core.pools.sizes import from_tokens, swa_ratio
@@ -18,34 +19,11 @@ from kvtui.core.pools.unified import unified
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 
 V4_MODEL = "deepseek-ai/DeepSeek-V4-Flash"
-HYBRID = "Qwen/Qwen3.5-27B"
 SLIDING = "openai/gpt-oss-20b"
 ROUNDING_PAGES = 4
 """Pages that rounding may add to the exact quotient."""
 USUAL_CONTEXT = 32768
 """A pool below this is worth a warning even where the model's own context was not asked for."""
-
-
-def _known(r: Resolution) -> Capacity | None:
-    """The capacity where the weights leave room at all, else None."""
-    c = try_predict(r)
-    return c if c is not None and c.budget.value > 0 else None
-
-
-def _spread(c: Capacity) -> float:
-    return abs(c.budget.value) * c.budget.error
-
-
-def _judge(certain: bool, message: str, *fixes: Fix) -> Hit:
-    """An error where the death is certain, else a warning."""
-    return hit(message, *fixes) if certain else Hit(message, fixes, Severity.WARNING)
-
-
-def _raise_fraction(c: Capacity) -> list[Fix]:
-    raised = raised_fraction(c)
-    if raised is None:
-        return []
-    return [set_to(f"raise the fraction to {raised:g}", mem_fraction_static=raised)]
 
 
 def _sliding_floor(g: Geometry, floor: int) -> int:
@@ -80,13 +58,13 @@ def sliding_pool_floor(r: Resolution) -> Iterator[Hit]:
 
     Fix: Allow more tokens, or raise --swa-full-tokens-ratio.
     """
-    c = _known(r)
+    c = known(r)
     if c is None or not c.sizes.shortfall.startswith("swa:"):
         return
     g = geometry_of(r)
     _, held, floor = c.sizes.shortfall.split(":")
     exact = whole(r.max_total_tokens) > 0 and c.tokens.kind == "exact"
-    best = sizes_from_budget(r, g, c.budget.value + _spread(c) - c.state_bytes, rule_of(r))
+    best = sizes_from_budget(r, g, c.budget.value + spread(c) - c.state_bytes, rule_of(r))
     fixes: list[Fix] = []
     least = _least_tokens(r, g, int(floor))
     if exact and least is not None:
@@ -95,12 +73,12 @@ def sliding_pool_floor(r: Resolution) -> Iterator[Hit]:
     if swa_ratio(r) < ratio <= 1:
         fixes.append(set_to(f"give the sliding pool a ratio of {ratio:g} (fewer full tokens)",
                             swa_full_tokens_ratio=ratio))  # fmt: skip
-    yield _judge(
+    yield judge(
         exact or bool(best.shortfall),
         f"the sliding-window pool gets {int(held):,} tokens and must hold more than"
         f" {int(floor):,} (a window of {g.window} and a page of {g.page_size})",
         *fixes,
-        *([] if exact else _raise_fraction(c)),
+        *([] if exact else raise_fraction(c)),
     )
 
 
@@ -122,142 +100,17 @@ def sliding_pool_cap(r: Resolution) -> Iterator[Hit]:
 
     Fix: Lower --max-running-requests, or raise the memory fraction.
     """
-    c = _known(r)
+    c = known(r)
     if c is None or not c.sizes.shortfall.startswith("cap:"):
         return
     _, held, size = c.sizes.shortfall.split(":")
     asked = whole(r.max_running_requests)
     fits = max(1, int(asked * max(c.budget.value, 0) * 0.5 / max(float(size), 1.0)))
-    yield _judge(
-        float(size) > c.budget.value + _spread(c),
+    yield judge(
+        float(size) > c.budget.value + spread(c),
         f"the sliding-window pool for {asked:,} requests takes {float(size) / GIB:.1f} GiB"
         f" ({int(held):,} tokens) of a budget of {c.budget.value / GIB:.1f} GiB",
         set_to(f"run at most {fits:,} requests", max_running_requests=fits),
-    )
-
-
-def _state_fixes(r: Resolution, c: Capacity) -> list[Fix]:
-    fixes = _raise_fraction(c)
-    if r.mamba_ssm_dtype != "bfloat16":
-        fixes.append(set_to("keep states in bfloat16 (half the size, less exact)",
-                            mamba_ssm_dtype="bfloat16"))  # fmt: skip
-    return fixes
-
-
-@rule(
-    "KV955",
-    stage=Stage.LOAD,
-    option="max_mamba_cache_size",
-    source="mem_cache/kv_cache_configurator.py:3393",
-    example=Example("--tp-size 2 --max-mamba-cache-size 0", HYBRID, "h100"),
-    fragments=("Not enough GPU memory for hybrid (mamba/linear-attention) state cache",),
-)
-def no_state_slots(r: Resolution) -> Iterator[Hit]:
-    """A model with recurrent layers needs state slots.
-
-    Why: Every request keeps a state of fixed size in each recurrent layer. Without a slot for one
-    state nothing can run, and the engine stops.
-
-    Fix: Leave --max-mamba-cache-size out, raise the memory fraction, or use a smaller state dtype.
-    """
-    c = _known(r)
-    if c is None or geometry_of(r).mambaish is None or c.state_slots > 0:
-        return
-    if r.max_mamba_cache_size is not None:
-        dp = geometry_of(r).attn_dp
-        yield hit(
-            f"--max-mamba-cache-size {r.max_mamba_cache_size} gives each of {dp} groups"
-            f" {max(0, whole(r.max_mamba_cache_size)) // dp} state slots, and one request needs"
-            f" {c.slots_per_request}",
-            drop("max_mamba_cache_size", title="let the engine size the state pool"),
-        )
-        return
-    slot = geometry_of(r).state
-    size = slot.bytes_per_request if slot is not None else 0
-    yield _judge(
-        c.budget.value + _spread(c) < size,
-        f"a budget of {c.budget.value / GIB:.2f} GiB holds no state slot of {size / 2**20:.0f} MiB",
-        *_state_fixes(r, c),
-    )
-
-
-@rule(
-    "KV956",
-    stage=Stage.LOAD,
-    option="max_mamba_cache_size",
-    source="mem_cache/kv_cache_configurator.py:3153",
-    example=Example("--tp-size 2 --max-mamba-cache-size 2", HYBRID, "h100"),
-    fragments=("state cache is too small to serve",),
-)
-def states_for_no_request(r: Resolution) -> Iterator[Hit]:
-    """State slots must suffice for one running request.
-
-    Why: A running request holds several slots: its own state and those that the radix cache keeps
-    for its prefix. With fewer slots than one request needs the limit of running requests is zero.
-
-    Fix: Raise --max-mamba-cache-size, or turn the radix cache off, which leaves one slot each.
-    """
-    c = _known(r)
-    if c is None or c.state_slots <= 0 or c.state_slots >= c.slots_per_request:
-        return
-    fixes = [
-        set_to(
-            "turn the radix cache off (no shared prefixes)", disable_radix_cache=True
-        )
-    ]  # fmt: skip
-    stated = r.max_mamba_cache_size is not None
-    if stated:
-        fixes.insert(0, drop("max_mamba_cache_size", title="let the engine size the state pool"))
-    yield _judge(
-        stated,
-        f"{c.state_slots} state slots are fewer than the {c.slots_per_request} that one running"
-        " request holds",
-        *fixes,
-        *([] if stated else _state_fixes(r, c)),
-    )
-
-
-@rule(
-    "KV957",
-    stage=Stage.SERVE,
-    option="max_running_requests",
-    severity=Severity.WARNING,
-    source="mem_cache/kv_cache_configurator.py:3137",
-    example=Example(
-        "--tp-size 2 --max-mamba-cache-size 40 --max-running-requests 16", HYBRID, "h100"
-    ),
-    fragments=("max_running_requests is capped to", "by the mamba state cache"),
-)
-def requests_cut_by_states(r: Resolution) -> Iterator[Hit]:
-    """State slots can allow fewer requests than asked.
-
-    Why: Each running request holds several state slots, so the limit is slots over slots per
-    request, whatever --max-running-requests says.
-
-    Fix: Give the state pool as many slots as the requests need; tokens get less memory.
-    """
-    c = _known(r)
-    if c is None or not r.chose("max_running_requests") or c.limited_by != "states":
-        return
-    dp = geometry_of(r).attn_dp
-    asked = max(1, whole(r.max_running_requests) // dp)
-    if c.max_running_requests <= 0 or c.max_running_requests >= asked:
-        return
-    slots = asked * c.slots_per_request * dp
-    fixes = [
-        set_to(f"keep {slots:,} state slots (fewer tokens)", max_mamba_cache_size=slots),
-        set_to(
-            f"ask for {c.max_running_requests:,} requests",
-            max_running_requests=c.max_running_requests * dp,
-        ),
-    ]
-    lasting = c.state_bytes / max(1, c.state_slots + 1) * (asked * c.slots_per_request + 1)
-    if lasting > c.budget.value * 0.9:
-        del fixes[0]
-    yield hit(
-        f"{asked:,} requests were asked for and {c.max_running_requests:,} will run:"
-        f" {c.state_slots:,} state slots at {c.slots_per_request} a request",
-        *fixes,
     )
 
 
@@ -277,7 +130,7 @@ def requests_cut_by_tokens(r: Resolution) -> Iterator[Hit]:
 
     Fix: Allow more tokens, or ask for fewer requests.
     """
-    c = _known(r)
+    c = known(r)
     if c is None or not r.chose("max_running_requests") or c.limited_by != "tokens":
         return
     dp = geometry_of(r).attn_dp
@@ -310,7 +163,7 @@ def pool_below_context(r: Resolution) -> Iterator[Hit]:
     Fix: Lower the context length to what fits, or make the pool larger: an FP8 cache, a higher
     fraction, more GPUs.
     """
-    c = _known(r)
+    c = known(r)
     if c is None or c.tokens.whole <= 0:
         return
     g = geometry_of(r)
@@ -348,53 +201,19 @@ def unified_floor(r: Resolution) -> Iterator[Hit]:
 
     Fix: Allow more tokens, or drop --enable-unified-memory.
     """
-    c = _known(r)
+    c = known(r)
     g = geometry_of(r)
     if c is None or not g.unified or c.tokens.whole <= 0:
         return
     shape = unified(r, g, c.sizes)
     if shape.total_bytes < shape.floor_bytes:
-        yield _judge(
+        yield judge(
             whole(r.max_total_tokens) > 0,
             f"the unified pool has {shape.total_bytes / 2**20:.0f} MiB and one request needs"
             f" {shape.floor_bytes / 2**20:.0f} MiB",
             drop("max_total_tokens") if whole(r.max_total_tokens) > 0 else
             drop("enable_unified_memory"),
         )  # fmt: skip
-
-
-@rule(
-    "KV968",
-    stage=Stage.LOAD,
-    option="max_mamba_cache_size",
-    source="mem_cache/kv_cache_configurator.py:3401",
-    example=Example("--tp-size 2 --max-mamba-cache-size 4000", HYBRID, "h100"),
-)
-def states_above_budget(r: Resolution) -> Iterator[Hit]:
-    """State slots that were asked for must leave room for keys and values.
-
-    Why: --max-mamba-cache-size is taken as given and comes off the budget first. Where nothing is
-    left, the engine stops with the message about weights, although states are the cause.
-
-    Fix: Ask for fewer slots, or for fewer running requests where the radix cache is off.
-    """
-    c = _known(r)
-    if c is None or c.state_bytes <= 0 or c.state_bytes < c.budget.value:
-        return
-    slots = max(1, int(c.budget.value / c.state_bytes * c.state_slots * 0.6))
-    dp = geometry_of(r).attn_dp
-    stated = r.max_mamba_cache_size is not None
-    fix = (
-        set_to(f"keep {slots * dp:,} state slots", max_mamba_cache_size=slots * dp)
-        if stated
-        else set_to(f"run at most {slots * dp:,} requests", max_running_requests=slots * dp)
-    )
-    yield _judge(
-        c.state_bytes > c.budget.value + _spread(c),
-        f"{c.state_slots:,} state slots take {c.state_bytes / GIB:.1f} GiB of a budget of"
-        f" {c.budget.value / GIB:.1f} GiB and leave nothing for keys and values",
-        fix,
-    )
 
 
 @rule(
@@ -426,14 +245,11 @@ def fp4_without_scales(r: Resolution) -> Iterator[Hit]:
 
 
 POOL_RULES: tuple[Part, ...] = (
-    no_state_slots,
-    states_above_budget,
+    *STATE_RULES,
     sliding_pool_cap,
     sliding_pool_floor,
     unified_floor,
-    states_for_no_request,
     fp4_without_scales,
-    requests_cut_by_states,
     requests_cut_by_tokens,
     pool_below_context,
 )

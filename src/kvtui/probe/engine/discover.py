@@ -62,9 +62,9 @@ def _nearby() -> Iterator[EnginePython]:
             yield EnginePython((str(python),), environment)
     script = shutil.which("sglang")
     if script is not None:
-        python = _interpreter_of(Path(script))
-        if python is not None:
-            yield EnginePython((str(python),), str(python.parent.parent))
+        interpreter = _interpreter_of(Path(script))
+        if interpreter is not None:
+            yield EnginePython((str(interpreter),), str(interpreter.parent.parent))
 
 
 def has_sglang(environment: Path) -> bool:

@@ -279,7 +279,7 @@ def _zeros_for_packed_fp4() -> None:
     import torch
 
     plain = torch.zeros
-    packed = getattr(torch, "float4_e2m1fn_x2", None)
+    packed: Any = getattr(torch, "float4_e2m1fn_x2", None)
 
     def zeros(*shape: Any, **options: Any) -> Any:
         if packed is not None and options.get("dtype") is packed:
