@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvtui.core.capacity.figures import Figure
-from kvtui.core.capacity.predict import Capacity
+from kvtui.core.capacity.result import Capacity
 from kvtui.core.draft import Draft
 from kvtui.core.evaluate import Plan, Report
 from kvtui.core.facts import Checkpoint, EngineFact, Facts, GpuFacts, HostFacts, PoolFact

@@ -257,3 +257,15 @@ async def test_forty_findings_and_long_names_fit(running: Running) -> None:
         text = screen_text(pilot)
         assert "CN039" in text
         assert all(len(line) <= 80 for line in text.splitlines())
+
+
+async def test_the_review_lists_what_was_set_and_the_ways_out(running: Running) -> None:
+    async with running(kv_cache_dtype="fp8_e4m3", page_size=16) as pilot:
+        await pilot.press("6")
+        await settle(pilot)
+        keys = [row.key for row in setup_of(pilot).steps.rows if not row.key.startswith(STEP)]
+        assert keys[:3] == ["model_path", "kv_cache_dtype", "page_size"]
+        setup_of(pilot).steps.select("do:app.export")
+        await pilot.press("enter")
+        await settle(pilot)
+        assert type(pilot.app.screen).__name__ == "ExportSheet"

@@ -8,6 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from kvtui.core.command import ordered_names
 from kvtui.core.options import catalogue
 from kvtui.tui.session import GPU, GPU_COUNT
 
@@ -115,15 +116,23 @@ def listed_options(
     step: SetupStep, report: Report, visited: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The step's options in order: its own, then others that the user set or went to; those
-    without effect last."""
+    without effect last. The review lists everything that was set."""
+    if step.key == "review":
+        return (*set_by_user(report), *(n for n in visited if step_of(n) == step.key))
     others = dict.fromkeys((*report.draft.options, *visited))
     chosen = [n for n in others if n not in step.options and step_of(n) == step.key]
-    if step.key == "review":
-        chosen += [f"env:{name}" for name in report.draft.env]
     names = [*step.options, *chosen]
     meant = {*report.draft.options, *visited}
     used = [n for n in names if n in meant or not_used(n, report) is None]
     return (*used, *(n for n in names if n not in used))
+
+
+def set_by_user(report: Report) -> tuple[str, ...]:
+    """Everything that was set, hardware first, options in the order of the command."""
+    draft = report.draft
+    hardware = [n for n, v in ((GPU, draft.gpu), (GPU_COUNT, draft.gpu_count)) if v is not None]
+    env = [f"env:{name}" for name in sorted(draft.env)]
+    return (*hardware, *ordered_names(draft.options), *env)
 
 
 def _needs(option: str, why: str) -> Callable[[Report], str | None]:

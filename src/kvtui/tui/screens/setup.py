@@ -26,7 +26,7 @@ from kvtui.tui.candidates import (
     takes_text,
 )
 from kvtui.tui.screens.pages import option_head, option_help, step_page
-from kvtui.tui.screens.setup_rows import MORE, STEP, columns, rows_of
+from kvtui.tui.screens.setup_rows import DO, MORE, STEP, columns, rows_of
 from kvtui.tui.session import GPU
 from kvtui.tui.steps import STEPS, step_of
 from kvtui.tui.view import (
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 JUDGE_AFTER = 0.04
 """Seconds that the cursor must rest before the values of an option are judged."""
+
+
+NO_OPTION = (STEP, MORE, DO)
+"""Beginnings of row keys that name no option."""
 
 
 class SetupScreen(Screen[None]):
@@ -205,8 +209,9 @@ class SetupScreen(Screen[None]):
         row = self.steps.current
         key = row.key if row else STEP + self.opened
         report, g = self.kv.report, self.kv.glyphs
-        if key.startswith((STEP, MORE)) or key in PICKED_ELSEWHERE:
+        if key.startswith(NO_OPTION) or key in PICKED_ELSEWHERE:
             step = step_of(key) if key in PICKED_ELSEWHERE else key.split(":", 1)[1]
+            step = "review" if key.startswith(DO) else step
             head, text = step_page(step, report, g)
             self.editor.show_text(key, head, text)
             return
@@ -253,6 +258,8 @@ class SetupScreen(Screen[None]):
             self.open_step(key.removeprefix(STEP), into=True)
         elif key.startswith(MORE):
             self.kv.action_search(step=key.removeprefix(MORE))
+        elif key.startswith(DO):
+            self.call_later(self.run_action, key.removeprefix(DO))
         else:
             self.edit_option(key)
 
@@ -390,8 +397,8 @@ class SetupScreen(Screen[None]):
         if row.key.startswith(STEP):
             if row.key.removeprefix(STEP) != self.opened:
                 self.open_step(row.key.removeprefix(STEP), into=True)
-        elif row.key.startswith(MORE):
-            self.kv.action_search(step=row.key.removeprefix(MORE))
+        elif row.key.startswith((MORE, DO)):
+            self.steps.action_pick()
         else:
             self.edit_option(row.key)
 
@@ -435,7 +442,7 @@ class SetupScreen(Screen[None]):
     def action_reset(self) -> None:
         """Take the option's choice out."""
         row = self.steps.current
-        if row is not None and not row.key.startswith((STEP, MORE)):
+        if row is not None and not row.key.startswith(NO_OPTION):
             self.kv.edit((Change(row.key),))
 
     def action_cycle(self) -> None:
@@ -443,7 +450,7 @@ class SetupScreen(Screen[None]):
         row = self.steps.current
         if row is None or not self.steps.has_focus:
             return
-        if row.key.startswith((STEP, MORE)) or row.key in PICKED_ELSEWHERE:
+        if row.key.startswith(NO_OPTION) or row.key in PICKED_ELSEWHERE:
             self.steps.action_pick()
             return
         rows = candidates(row.key, self.kv.report)
@@ -464,6 +471,6 @@ class SetupScreen(Screen[None]):
     def action_why(self) -> None:
         """Why the finding under the cursor, or the first one, holds."""
         row = self.steps.current
-        option = row.key if row and not row.key.startswith((STEP, MORE)) else None
+        option = row.key if row and not row.key.startswith(NO_OPTION) else None
         finding = self.live.current if self.live.list.has_focus else None
         self.kv.show_why(finding, option)

@@ -12,7 +12,7 @@ from kvtui.core.findings import Finding, Severity, Value
 from kvtui.tui.candidates import default_of
 from kvtui.tui.glyphs import Glyphs
 from kvtui.tui.session import GPU, GPU_COUNT, chosen
-from kvtui.tui.steps import STEPS, SetupStep, listed_options, not_used, step_of
+from kvtui.tui.steps import STEPS, SetupStep, listed_options, not_used, set_by_user, step_of
 from kvtui.tui.view import hardware_text, model_name
 from kvtui.tui.widgets.rows import Row
 from kvtui.tui.words import (
@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
 STEP = "step:"
 MORE = "more:"
+DO = "do:"
 """Prefixes of row keys that are no options."""
+
+ACTIONS = (
+    ("app.pool", "p", "build the pool for real"),
+    ("app.engine", "g", "ask an installed SGLang"),
+    ("app.export", "e", "export the launch"),
+    ("app.save", "s", "save it as a preset"),
+)
+"""Ways out of the review: action, key, what it does."""
 
 
 def columns(width: int, *, sign: int = 2) -> Sequence[int]:
@@ -43,9 +52,9 @@ def columns(width: int, *, sign: int = 2) -> Sequence[int]:
     return (sign, name, room - name - note, note)
 
 
-def heading_columns(width: int, *, sign: int = 2) -> Sequence[int]:
+def heading_columns(width: int, *, sign: int = 2, title: int = 15) -> Sequence[int]:
     """Sign, title and summary of a step."""
-    return (sign, 15, width - 15 - sign)
+    return (sign, min(title, width - sign), max(0, width - title - sign))
 
 
 def rows_of(
@@ -62,26 +71,18 @@ def rows_of(
             names = listed_options(step, report, visited) if step.key == opened else ()
         found.append(_step_row(number, step, report, opened == step.key or bool(only), g))
         found.extend(option_row(name, report, g) for name in names)
-        if step.key == opened and not only and step.groups:
-            found.append(_more_row(step, g))
+        if step.key == opened and not only:
+            found += _action_rows(g) if step.key == "review" else [_more_row(step, g)]
     return found
 
 
 def filtered(step: SetupStep, report: Report, only: str) -> tuple[str, ...]:
     """Options of a step that were changed, or that a finding is about."""
     if only == "changed":
-        names = [*report.draft.options, *(f"env:{n}" for n in report.draft.env)]
-        if report.draft.gpu:
-            names.append(GPU)
-        if report.draft.gpu_count:
-            names.append(GPU_COUNT)
+        names: Iterable[str] = set_by_user(report)
     else:
         names = [f.option for f in report.findings if f.option and f.severity is not Severity.NOTE]
-    return tuple(dict.fromkeys(n for n in names if step_of(_plain(n)) == step.key))
-
-
-def _plain(name: str) -> str:
-    return name
+    return tuple(dict.fromkeys(name for name in names if step_of(name) == step.key))
 
 
 def _worst(findings: Iterable[Finding]) -> Severity | None:
@@ -221,6 +222,17 @@ def _origin(name: str, report: Report, picked: bool, unused: str | None) -> tupl
         return "set by engine", Tone.QUIET
     differs = report.plan.values.get(name) != default_of(name)
     return "engine default" if differs else "", Tone.QUIET
+
+
+def _action_rows(g: Glyphs) -> list[Row]:
+    return [
+        Row(
+            DO + action,
+            (Content.styled(key, f"bold {Tone.KEY}"), Content.styled(f"  {text}", Tone.KEY)),
+            layout=partial(heading_columns, sign=g.sign_width + 1, title=40),
+        )
+        for action, key, text in ACTIONS
+    ]
 
 
 def _more_row(step: SetupStep, g: Glyphs) -> Row:
