@@ -16,6 +16,8 @@ from .wire import Refused
 WORK_BYTES = {"cpu": 48 << 20, "cuda": 1 << 30}
 """Bytes of patterns that the live requests hold at once, about."""
 DECODE_ROUNDS = 5
+FEWEST_STATES = 3
+"""Requests with a state each that run even where their states exceed the work limit."""
 USUAL_CHECKS = 8
 """Lines that a history without incidents adds to the checks; the measure of progress."""
 
@@ -107,7 +109,9 @@ class Exercise:
             if cost <= room:
                 chosen.append(length)
                 room -= cost
-        return chosen or [1]
+        states = sum(stamp.bytes_per_token() for stamp in self.stamps["state"])
+        most = max(FEWEST_STATES, work // states) if states else len(chosen)
+        return chosen[:most] or [1]
 
     def _prefill(self, lengths: list[int]) -> None:
         """Two chunks a request, the second ones after all first ones."""

@@ -56,11 +56,11 @@ def try_refusals(pool: Pool) -> list[str]:
     """Try each write that this class must refuse; returns what was refused, raises otherwise."""
     refused = []
     if not pool.plan.writable:
-        marks = [tensor.clone() for built in pool.buffers for tensor in built.rows]
+        held = [tensor for one in pool.buffers if one.sub.role == "full" for tensor in one.rows]
+        marks = [tensor.clone() for tensor in held]
         rows = torch.zeros(1, dtype=torch.int64, device=pool.device)
         refused.append(_expect("write", pool, "full", rows, None))
-        after = [tensor for built in pool.buffers for tensor in built.rows]
-        if not all(torch.equal(old, new) for old, new in zip(marks, after, strict=True)):
+        if not all(torch.equal(old, new) for old, new in zip(marks, held, strict=True)):
             raise Refused("corrupt", "a refused write changed the no-op pool's placeholders")
         return refused
     for role in dict.fromkeys(built.sub.role for built in pool.buffers):
