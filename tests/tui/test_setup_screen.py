@@ -236,7 +236,10 @@ async def test_environment_variables_are_shown_and_edited(running: Running) -> N
     draft = Draft(options={"model_path": "Qwen/Qwen3-8B"}, env={"SGLANG_X": "1"})
     async with running(draft) as pilot:
         assert "SGLANG_X=1 sglang serve" in screen_text(pilot)
-        await pilot.press("6", "down", "r")
+        await pilot.press("6")
+        await settle(pilot)
+        setup_of(pilot).steps.select("env:SGLANG_X")
+        await pilot.press("r")
         await settle(pilot)
         assert app_of(pilot).report.draft.env == {}
 

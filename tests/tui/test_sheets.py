@@ -294,7 +294,7 @@ async def test_a_pasted_command_is_set_up(running: Running) -> None:
 
 
 async def test_help_lists_the_keys_of_the_screen(running: Running) -> None:
-    async with running(size=(100, 60)) as pilot:
+    async with running(size=(100, 100)) as pilot:
         await pilot.press("question_mark")
         await settle(pilot)
         text = screen_text(pilot)
