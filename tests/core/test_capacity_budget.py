@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kvtui.core.capacity.budget import automatic_requests, budget_bytes
-from kvtui.core.capacity.predict import Capacity, Printed, predict, try_predict
+from kvtui.core.capacity.predict import predict, try_predict
+from kvtui.core.capacity.result import Capacity, Printed
 from kvtui.core.capacity.versions import NEWEST, parse_version, sizing_rule, version_at
 from kvtui.core.draft import Draft
 from kvtui.core.facts import GIB, Facts

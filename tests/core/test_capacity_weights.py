@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvtui.core.capacity.predict import Capacity
+from kvtui.core.capacity.result import Capacity
 from kvtui.core.capacity.weights import loaded
 from kvtui.core.facts import Checkpoint
 from kvtui.core.model.catalogue import find

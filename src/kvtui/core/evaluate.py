@@ -16,7 +16,7 @@ from kvtui.core.request import request_key
 from kvtui.core.resolution import Origin, Resolution, Sizing
 
 if TYPE_CHECKING:
-    from kvtui.core.capacity.predict import Capacity
+    from kvtui.core.capacity.result import Capacity
 
 ENGINE_RULE = "ENGINE"
 """Stands where a rule's id stands in a finding that is the engine's own word."""

@@ -8,7 +8,7 @@ from kvtui.core.capacity.figures import Figure
 from kvtui.core.facts import GIB
 
 if TYPE_CHECKING:
-    from kvtui.core.capacity.predict import Capacity
+    from kvtui.core.capacity.result import Capacity
 
 FIGURES = (
     "total", "baseline", "weights", "draft_weights", "free_after_load", "budget",

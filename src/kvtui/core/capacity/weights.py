@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvtui.core.capacity.figures import Figure, estimated
-from kvtui.core.capacity.inventory import Inventory, Part, inventory
+from kvtui.core.capacity.inventory import Inventory, inventory
+from kvtui.core.capacity.parts import Part
 from kvtui.core.capacity.quantized import Scheme, scheme_of
 from kvtui.core.derived import whole
 from kvtui.core.model.config import ModelConfig, checkpoint_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvtui.core.capacity.inventory import expert_width, experts_of, number
+from kvtui.core.capacity.parts import expert_width, experts_of, number
 from kvtui.core.derived import attn_dp_enabled, whole
 from kvtui.core.facts import GIB
 from kvtui.core.pools.geometry import Geometry

@@ -12,7 +12,7 @@ from kvtui.core.facts import GIB
 from kvtui.core.findings import Fix, Severity, Stage, drop, set_to
 from kvtui.core.late.memory_fixes import judge, known, raise_fraction, spread
 from kvtui.core.late.memory_states import STATE_RULES
-from kvtui.core.pools.build import pool_family
+from kvtui.core.pools.classes import pool_family
 from kvtui.core.pools.geometry import Geometry, geometry_of
 from kvtui.core.pools.sizes import from_tokens, swa_ratio
 from kvtui.core.pools.unified import unified

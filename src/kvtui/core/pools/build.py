@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING
 
 from kvtui.core.pools import layouts
 from kvtui.core.pools.cell import default_cell, window_cell
-from kvtui.core.pools.dsv4 import dsv4_pools, full_token_bytes, v4_shape
+from kvtui.core.pools.classes import (
+    OFFLOADABLE,
+    allocator_class,
+    configurator_class,
+    pool_family,
+    request_pool_class,
+)
+from kvtui.core.pools.dsv4 import full_token_bytes, v4_shape
+from kvtui.core.pools.dsv4_layout import dsv4_pools
 from kvtui.core.pools.geometry import FP4, Geometry
-from kvtui.core.pools.sizes import Sizes, request_capped, request_rows, swa_ratio, table_columns
+from kvtui.core.pools.minimax import minimax_pools
+from kvtui.core.pools.sizes import Sizes, request_rows, swa_ratio, table_columns
 from kvtui.core.pools.sparse import (
-    MSA_ALIGN,
-    MSA_PAGE,
     index_layers,
     latent_dim,
-    minimax_index_dtype,
-    minimax_layers,
-    minimax_native_nvfp4,
-    msa_row_bytes,
     qsa_profile,
 )
 from kvtui.core.pools.spec import BufferSpec, PoolPlan, SubPool
@@ -32,37 +35,6 @@ from kvtui.core.pools.unified import unified, unified_pools
 
 if TYPE_CHECKING:
     from kvtui.core.resolution import Resolution
-
-OFFLOADABLE = frozenset(
-    {
-        "MHATokenToKVPool", "MHATokenToKVPoolMXFP8", "NoOpMHATokenToKVPool",
-        "PageInterleaveMHATokenToKVPool", "MLATokenToKVPool", "MLATokenToKVPoolFP4",
-        "PageInterleaveMLATokenToKVPool", "DSATokenToKVPool", "HiSparseDSATokenToKVPool",
-        "LayerSplitDSATokenToKVPool", "PageInterleaveDSATokenToKVPool", "UnifiedSWAKVPool",
-    }
-)  # fmt: skip
-"""Classes that the decode offload manager takes: MHA and MLA pools with their subclasses, and
-the unified sliding pool (disaggregation/decode_kvcache_offload_manager.py:114)."""
-
-
-def pool_family(g: Geometry) -> str:
-    """The branch of the engine's pool builder that the model takes."""
-    if g.dsv4:
-        return "dsv4"
-    if g.mla and g.hybrid_swa:
-        return "swa_mla"
-    if g.mla and g.mambaish is None:
-        return "dsa" if g.dsa else "mla"
-    if g.hybrid_swa:
-        return "swa"
-    if g.minimax:
-        return "minimax"
-    return "hybrid" if g.mambaish is not None else "mha"
-
-
-def _full(g: Geometry, sizes: Sizes, class_name: str, buffers: tuple[BufferSpec, ...],
-          layers: int, role: str = "full") -> SubPool:  # fmt: skip
-    return SubPool(role, class_name, sizes.tokens, g.page_size, g.page_size, buffers, layers=layers)
 
 
 def _dims(g: Geometry) -> tuple[int, int]:
@@ -92,12 +64,12 @@ def _mha(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, 
     name, rows, dims = _dense_class(r, g), sizes.tokens + g.page_size, _dims(g)
     if name == "NoOpMHATokenToKVPool":
         buffers = layouts.mha("", g.kv_dtype, g.page_size, g.heads, dims, g.layers)
-        return name, (replace(_full(g, sizes, name, buffers, g.layers), slots=0),)
+        return name, (replace(layouts.full_pool(g, sizes, name, buffers, g.layers), slots=0),)
     if g.fp4 is not None:
         buffers = layouts.mha_fp4("", g.fp4, rows, g.page_size, g.heads, dims[0], g.layers)
     else:
         buffers = _dense_buffers(r, g, "", rows, g.heads, dims, g.layers)
-    return name, (_full(g, sizes, name, buffers, g.layers),)
+    return name, (layouts.full_pool(g, sizes, name, buffers, g.layers),)
 
 
 def _mla(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
@@ -105,10 +77,12 @@ def _mla(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, 
     dim = g.latent
     if g.kv_dtype == FP4:
         name = "MLATokenToKVPoolFP4"
-        return name, (_full(g, sizes, name, layouts.mla_fp4("", rows, dim, g.layers), g.layers),)
+        return name, (
+            layouts.full_pool(g, sizes, name, layouts.mla_fp4("", rows, dim, g.layers), g.layers),
+        )
     name = "PageInterleaveMLATokenToKVPool" if g.shard_size > 1 else "MLATokenToKVPool"
     buffers = layouts.mla("", g.kv_dtype, rows, dim, g.layers)
-    return name, (_full(g, sizes, name, buffers, g.layers),)
+    return name, (layouts.full_pool(g, sizes, name, buffers, g.layers),)
 
 
 def _index_buffers(
@@ -144,9 +118,9 @@ def _dsa(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, 
     elif g.layer_shard > 1:
         name, layers = "LayerSplitDSATokenToKVPool", -(-g.layers // g.layer_shard)
         skipped = skipped[:layers]
-    latents = _full(g, sizes, name, _latent_buffers(r, g, "", rows, layers), layers)
+    latents = layouts.full_pool(g, sizes, name, _latent_buffers(r, g, "", rows, layers), layers)
     index = _index_buffers(r, g, "", sizes, skipped)
-    return name, (latents, _full(g, sizes, "IndexKeyCache", index, layers, "index"))
+    return name, (latents, layouts.full_pool(g, sizes, "IndexKeyCache", index, layers, "index"))
 
 
 def _window_dims(g: Geometry) -> tuple[tuple[int, int], int, tuple[int, int]]:
@@ -192,69 +166,6 @@ def _swa_mla(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPo
     )
 
 
-def _msa_views(
-    prefix: str, rows: int, layers: int, parts: tuple[tuple[str, tuple[int, ...]], ...], width: int
-) -> tuple[BufferSpec, ...]:
-    """The slab of one native NVFP4 cache and the component views into its page rows."""
-    specs = [
-        BufferSpec(f"{prefix}slab", "uint8", (layers, rows, width), 1, "page", 1, MSA_PAGE),
-        BufferSpec(f"{prefix}rows", "uint8", (rows, width), layers, "page", 0, MSA_PAGE,
-                   entry_bytes=width, layer_stride_bytes=rows * width),
-    ]  # fmt: skip
-    offset = 0
-    for name, shape in parts:
-        specs.append(
-            BufferSpec(f"{prefix}{name}", "uint8", (rows, *shape), layers, "page", 0, MSA_PAGE,
-                       entry_bytes=width, offset_bytes=offset, layer_stride_bytes=rows * width)
-        )  # fmt: skip
-        size = 1
-        for one in shape:
-            size *= one
-        offset += -(-size // MSA_ALIGN) * MSA_ALIGN
-    return tuple(specs)
-
-
-def _minimax_native(g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
-    kinds, heads, dim = minimax_layers(g), g.heads, int(g.model.head_dim)
-    rows = -(-(sizes.tokens + g.page_size) // MSA_PAGE)
-    main_width, index_width = msa_row_bytes(heads, dim, kinds.index_dim)
-    payload, scale = (heads, MSA_PAGE, dim // 2), (heads, MSA_PAGE, dim // 16)
-    main = (("k_buffer", payload), ("k_scale_buffer", scale), ("v_buffer", payload),
-            ("v_scale_buffer", scale))  # fmt: skip
-    index = (("k_buffer", (MSA_PAGE, kinds.index_dim // 2)),
-             ("k_scale_buffer", (MSA_PAGE, kinds.index_dim // 16)))  # fmt: skip
-    layers = kinds.sparse
-    return "MiniMaxM3Nvfp4KVPool", (
-        _full(g, sizes, "MiniMaxM3Nvfp4MainKVPool",
-              _msa_views("main_pool.", rows, layers, main, main_width), layers),
-        _full(g, sizes, "MiniMaxM3Nvfp4IndexKPool",
-              _msa_views("index_k_pool.", rows, layers, index, index_width), layers, "index"),
-    )  # fmt: skip
-
-
-def _minimax(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
-    if minimax_native_nvfp4(r, g):
-        return _minimax_native(g, sizes)
-    kinds, dim, rows = minimax_layers(g), int(g.model.head_dim), sizes.tokens + g.page_size
-    wide = sizes.tokens * max(1, g.hisparse_ratio) + g.page_size
-    pools = []
-    if g.hisparse_ratio and kinds.dense:
-        dense = layouts.mha("dense_pool.", g.kv_dtype, wide, g.heads, (dim, dim), kinds.dense)
-        pools.append(_full(g, sizes, "MHATokenToKVPool", dense, kinds.dense))
-    layers = kinds.sparse if g.hisparse_ratio else kinds.dense + kinds.sparse
-    main = layouts.mha("main_pool.", g.kv_dtype, rows, g.heads, (dim, dim), layers)
-    inner = "HiSparseMHAMainPool" if g.hisparse_ratio else "MHATokenToKVPool"
-    pools.append(_full(g, sizes, inner, main, layers))
-    dtype, width = minimax_index_dtype(r, g), (kinds.index_dim, kinds.index_dim)
-    if kinds.index_kv:
-        both = layouts.mha("index_kv_pool.", dtype, wide, 1, width, kinds.index_kv)
-        pools.append(_full(g, sizes, "MHATokenToKVPool", both, kinds.index_kv, "index"))
-    if kinds.index_k:
-        keys = layouts.mha("index_k_pool.", dtype, wide, 1, width, kinds.index_k)[:1]
-        pools.append(_full(g, sizes, "MHATokenToKOnlyPool", keys, kinds.index_k, "index"))
-    return "MiniMaxSparseKVPool", tuple(pools)
-
-
 def _hybrid(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPool, ...]]:
     layers, rows = len(g.kv_layer_ids), sizes.tokens + g.page_size
     room = state_room(r, g, sizes.state_slots, sizes.requests)
@@ -272,9 +183,9 @@ def _hybrid(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPoo
     else:
         inner = "MHATokenToKVPoolMXFP8" if g.mxfp8 else "MHATokenToKVPool"
         buffers = _dense_buffers(r, g, prefix, rows, g.heads, (head_dim, head_dim), layers)
-    pools = [*state_pools(r, g, room), _full(g, sizes, inner, buffers, layers)]
+    pools = [*state_pools(r, g, room), layouts.full_pool(g, sizes, inner, buffers, layers)]
     if index:
-        pools.append(_full(g, sizes, "IndexKeyCache", index, layers, "index"))
+        pools.append(layouts.full_pool(g, sizes, "IndexKeyCache", index, layers, "index"))
     profile = qsa_profile(r, g)
     if profile is None:
         return "HybridLinearKVPool", tuple(pools)
@@ -290,7 +201,7 @@ def _hybrid(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[str, tuple[SubPoo
                    (capacity, profile.kv_heads, profile.head_dim), layers, "flat",
                    entry_bytes=item * (1 if profile.dtype == "float8_e4m3fn" else 2)),
     )  # fmt: skip
-    pools.append(_full(g, sizes, "QSATokenToKVPool", qsa, layers, "index"))
+    pools.append(layouts.full_pool(g, sizes, "QSATokenToKVPool", qsa, layers, "index"))
     return "QSATokenToKVPool", tuple(pools)
 
 
@@ -302,7 +213,7 @@ Builder = Callable[["Resolution", Geometry, Sizes], tuple[str, tuple[SubPool, ..
 
 BUILDERS: dict[str, Builder] = {
     "dsv4": _v4, "swa_mla": _swa_mla, "swa": _swa, "dsa": _dsa, "mla": _mla,
-    "minimax": _minimax, "hybrid": _hybrid, "mha": _mha,
+    "minimax": minimax_pools, "hybrid": _hybrid, "mha": _mha,
 }  # fmt: skip
 
 
@@ -310,49 +221,6 @@ def _request_pool(r: Resolution, g: Geometry, sizes: Sizes) -> SubPool:
     rows = request_rows(r, sizes.requests)
     table = BufferSpec("req_to_token", "int32", (rows, table_columns(r, g)), 1, "request")
     return SubPool("requests", request_pool_class(r, g), rows - 1, 1, 1, (table,), listed=False)
-
-
-def request_pool_class(r: Resolution, g: Geometry) -> str:
-    """Class of the request table (kv_cache_configurator.py:1575)."""
-    if g.unified and g.mambaish is not None:
-        return "UnifiedHybridReqToTokenPool"
-    decode = r.disaggregation_mode == "decode" or bool(r.enable_pd_role_switch)
-    if g.mambaish is not None:
-        return "HybridMambaDecodeReqToTokenPool" if decode else "HybridReqToTokenPool"
-    return "DecodeReqToTokenPool" if decode else "ReqToTokenPool"
-
-
-def allocator_class(g: Geometry, sizes: Sizes) -> str:
-    """Class of the slot allocator (kv_cache_configurator.py:2796)."""
-    if g.unified and (g.hybrid_swa or g.mambaish is not None) and not g.dsv4:
-        tri = g.hybrid_swa and g.mambaish is not None
-        swa = "UnifiedMambaSWATokenToKVPoolAllocator" if tri else "UnifiedSWATokenToKVPoolAllocator"
-        return swa if g.hybrid_swa else "UnifiedMambaTokenToKVPoolAllocator"
-    if g.hybrid_swa:
-        if sizes.full == 0:
-            return "PureSWATokenToKVPoolAllocator"
-        hisparse = g.dsv4 and g.hisparse_ratio
-        return (
-            "DeepSeekV4HiSparseTokenToKVPoolAllocator"
-            if hisparse
-            else ("SWATokenToKVPoolAllocator")
-        )
-    if g.hisparse_ratio:
-        return "HiSparseTokenToKVPoolAllocator"
-    if g.shard_size > 1:
-        return "PageInterleavePoolAllocator"
-    plain = g.page_size == 1 and g.dcp == 1
-    return "TokenToKVPoolAllocator" if plain else "PagedTokenToKVPoolAllocator"
-
-
-def configurator_class(r: Resolution, g: Geometry) -> str:
-    """Class of the sizing rule (pool_configurator.py:1716)."""
-    if g.dsv4 and g.hybrid_swa:
-        return "DSV4PoolConfigurator"
-    if g.hybrid_swa:
-        capped = request_capped(r, g)
-        return "SWARequestCapPoolConfigurator" if capped else "HybridSWAPoolConfigurator"
-    return "DefaultPoolConfigurator"
 
 
 def cell_bytes(r: Resolution, g: Geometry) -> int:

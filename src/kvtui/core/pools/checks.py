@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from kvtui.core.derived import whole
 from kvtui.core.findings import Stage, drop, set_to, unset
 from kvtui.core.model.linear import linear_width
-from kvtui.core.pools.build import pool_family
+from kvtui.core.pools.classes import pool_family
 from kvtui.core.pools.dsv4 import v4_shape
 from kvtui.core.pools.geometry import geometry_of
 from kvtui.core.pools.layouts import MXFP8_BLOCK

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kvtui.core.derived import whole
 from kvtui.core.pools.geometry import Geometry
 from kvtui.core.pools.sizes import Sizes, aligned, request_rows, swa_request_cap, window_floor
-from kvtui.core.pools.spec import BufferSpec, SubPool
 
 if TYPE_CHECKING:
     from kvtui.core.resolution import Resolution
@@ -171,11 +170,11 @@ def v4_shape(r: Resolution, g: Geometry) -> V4Shape:
     )
 
 
-def _online(r: Resolution) -> bool:
+def online_compress(r: Resolution) -> bool:
     return r.platform.is_cuda and r.env_flag("SGLANG_OPT_USE_ONLINE_COMPRESS")
 
 
-def _option(r: Resolution) -> str:
+def layout_option(r: Resolution) -> str:
     return (r.env.get("SGLANG_DSV4_COMPRESSED_KV_LAYOUT") or "auto").lower()
 
 
@@ -196,7 +195,7 @@ def swa_token_bytes(r: Resolution, s: V4Shape) -> float:
 
 def full_token_bytes(r: Resolution, s: V4Shape) -> float:
     """Bytes of one full token: the figure that the boot log prints."""
-    option = _option(r)
+    option = layout_option(r)
 
     def row(ratio: int) -> float:
         if s.main is UNIFORM_FP8:
@@ -218,7 +217,7 @@ def full_token_bytes(r: Resolution, s: V4Shape) -> float:
     return total
 
 
-def _state_rows(size: int, ring: int, ratio: int) -> int:
+def state_rows(size: int, ring: int, ratio: int) -> int:
     return -(-(size + ring + 1) // ratio) * ratio
 
 
@@ -227,15 +226,15 @@ def _fixed_state_bytes(r: Resolution, s: V4Shape, requests: int) -> int:
     rows = request_rows(r, requests)
     total = 0
     if 128 in s.owners:
-        if _online(r):
+        if online_compress(r):
             width, count = 3 * s.head_dim, (rows + 2) * (1 + s.draft_tokens)
         else:
             ring = s.ring(128, False)
-            width, count = 2 * s.head_dim, _state_rows(rows * ring, ring, 128)
+            width, count = 2 * s.head_dim, state_rows(rows * ring, ring, 128)
         total += count * width * s.state_item * s.owners[128]
     if 2 in s.owners:
         ring = s.ring(2, False)
-        total += _state_rows(rows * ring, ring, 2) * 2 * s.head_dim * 4 * s.owners[2]
+        total += state_rows(rows * ring, ring, 2) * 2 * s.head_dim * 4 * s.owners[2]
     return total
 
 
@@ -247,7 +246,7 @@ def _low_ratio_padding(r: Resolution, s: V4Shape, tokens: int) -> float:
     for ratio in LOW_RATIOS:
         count = s.owners.get(ratio, 0)
         page = s.page // ratio
-        row = s.compressed(ratio, _option(r)).page_bytes(page) / page
+        row = s.compressed(ratio, layout_option(r)).page_bytes(page) / page
         slots = -(-((tokens + s.page) // ratio + INDEX_PAGE) // INDEX_PAGE) * INDEX_PAGE
         total += (s.page * row + (slots - tokens // ratio) * item) * count
     return total
@@ -290,107 +289,3 @@ def dsv4_from_budget(r: Resolution, g: Geometry, budget: int) -> Sizes:
     if tokens <= 0 and s.swa_cap is not None:
         return Sizes(0, 0, s.swa_cap, shortfall=f"cap:{s.swa_cap}:{int(fixed)}")
     return dsv4_from_tokens(r, g, tokens)
-
-
-def _pages(size: int, page: int, logical: int) -> int:
-    return -(-(size + logical) // page)
-
-
-def _latents(
-    name: str, layout: RowLayout, size: int, page: int, logical: int, ratio: int, layers: int
-) -> BufferSpec:
-    return BufferSpec(
-        name, layout.dtype, (_pages(size, page, logical), layout.page_bytes(page)), layers, "page",
-        tokens_per_row=page * ratio, sections=(layout.data_bytes, layout.scale_bytes),
-        compress=ratio,
-    )  # fmt: skip
-
-
-def _indexer(
-    name: str, s: V4Shape, fp4: bool, size: int, page: int, logical: int, ratio: int, layers: int
-) -> BufferSpec:
-    item = index_bytes(s.index_dim, fp4)
-    key = s.index_dim // 2 if fp4 else s.index_dim
-    return BufferSpec(
-        name, "uint8", (_pages(size, page, logical), page * item), layers, "page",
-        tokens_per_row=page * ratio, sections=(key, item - key), compress=ratio,
-    )  # fmt: skip
-
-
-def _state_pool(r: Resolution, s: V4Shape, sizes: Sizes, rows: int) -> SubPool:
-    """Compression states: memory of the launch that the pool object does not list."""
-    dtype = "float32" if s.state_item == 4 else "bfloat16"
-    buffers = []
-    if 4 in s.owners:
-        count = _state_rows(sizes.c4_state, s.ring(4, False), 4)
-        for name, dim in (("core", s.head_dim), ("indexer", s.index_dim)):
-            buffers.append(
-                BufferSpec(f"c4_state.{name}", dtype, (count, 4 * dim), s.owners[4], "flat")
-            )
-    if 128 in s.owners:
-        online = _online(r)
-        ring = s.ring(128, online)
-        count = (rows + 2) * (1 + s.draft_tokens) if online else _state_rows(rows * ring, ring, 128)
-        width = (3 if online else 2) * s.head_dim
-        buffers.append(BufferSpec("c128_state", dtype, (count, width), s.owners[128], "flat"))
-    if 2 in s.owners:
-        ring = s.ring(2, False)
-        shape = (_state_rows(rows * ring, ring, 2), 2 * s.head_dim)
-        buffers.append(BufferSpec("c2_state", "float32", shape, s.owners[2], "flat"))
-    return SubPool("compress_state", "CompressStatePool", rows, 1, 1, tuple(buffers), listed=False)
-
-
-def dsv4_pools(r: Resolution, g: Geometry, sizes: Sizes) -> tuple[SubPool, ...]:
-    """The sub-pools of `DeepSeekV4TokenToKVPool`."""
-    s, page, option = v4_shape(r, g), g.page_size, _option(r)
-    full, swa = sizes.full or 0, sizes.swa or 0
-    pools = []
-    if not s.replay:
-        latents = _latents("swa_kv_pool.kv_buffer", s.main, swa, s.swa_page, page, 1, s.layers)
-        pools.append(SubPool("swa", "DeepSeekV4SingleKVPool", swa, page, page, (latents,),
-                             allocator="SWATokenToKVPoolAllocator", layers=s.layers))  # fmt: skip
-    ratios = tuple(g.model.compress_ratios or ())[g.start : g.end]
-    present = set(g.model.compress_ratios or ())
-    for ratio, size in ((4, sizes.c4), (128, sizes.c128)):
-        if ratio not in present:
-            continue
-        layers = ratios.count(ratio)
-        layout = s.compressed(ratio, option)
-        latents = _latents(
-            f"c{ratio}_kv_pool.kv_buffer", layout, size, page // ratio, page, ratio, layers
-        )
-        pools.append(
-            SubPool("compress", "DeepSeekV4SingleKVPool", full, page, page, (latents,),
-                    layers=layers)
-        )  # fmt: skip
-    if 4 in present:
-        index = _indexer(
-            "c4_indexer_kv_pool.index_k_with_scale_buffer", s, s.fp4_indexer, sizes.c128 * 32,
-            page // 4, page, 4, ratios.count(4),
-        )  # fmt: skip
-        pools.append(
-            SubPool("index", "DeepSeekV4IndexerPool", full, page, page, (index,),
-                    layers=index.count)
-        )  # fmt: skip
-    for ratio in LOW_RATIOS:
-        if ratio in s.owners:
-            pools.append(_low_ratio_pool(s, ratio, full, option))
-    pools.append(_state_pool(r, s, sizes, request_rows(r, sizes.requests)))
-    return tuple(pools)
-
-
-def _low_ratio_pool(s: V4Shape, ratio: int, full: int, option: str) -> SubPool:
-    layers, page = s.owners[ratio], s.page
-    latents = _latents(
-        f"kv_pools[{ratio}].kv_buffer", s.compressed(ratio, option), full // ratio, page // ratio,
-        page, ratio, layers,
-    )  # fmt: skip
-    size = (full + page) // ratio
-    index = _indexer(
-        f"index_pools[{ratio}].index_k_with_scale_buffer", s, True, size, INDEX_PAGE, INDEX_PAGE,
-        ratio, layers,
-    )  # fmt: skip
-    return SubPool(
-        "compress", "DeepSeekV4SingleKVPool", full, page, page, (latents, index), layers=layers,
-        listed=False,
-    )  # fmt: skip

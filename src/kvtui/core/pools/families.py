@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvtui.core.findings import Stage, drop, set_to
-from kvtui.core.pools.build import pool_family
+from kvtui.core.pools.classes import pool_family
 from kvtui.core.pools.geometry import Geometry, geometry_of
 from kvtui.core.pools.unified import full_entry, misaligned_row, swa_entry
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule

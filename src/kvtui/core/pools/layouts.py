@@ -5,14 +5,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvtui.core.pools.recipes import BLOCK, Fp4Layout
-from kvtui.core.pools.spec import BufferSpec
+from kvtui.core.pools.spec import BufferSpec, SubPool
+
+if TYPE_CHECKING:
+    from kvtui.core.pools.geometry import Geometry
+    from kvtui.core.pools.sizes import Sizes
 
 FP8_DTYPES = frozenset({"float8_e4m3fn", "float8_e5m2"})
 INDEX_BLOCK = 128
 """Index keys that share one FP32 scale (memory_pool.py:5280)."""
 MXFP8_BLOCK = 32
 """Values that share one UE8M0 scale (memory_pool.py:3854)."""
+
+
+def full_pool(
+    g: Geometry, sizes: Sizes, class_name: str, buffers: tuple[BufferSpec, ...], layers: int,
+    role: str = "full",
+) -> SubPool:  # fmt: skip
+    """A sub-pool with a slot for every token and a page of padding."""
+    return SubPool(role, class_name, sizes.tokens, g.page_size, g.page_size, buffers, layers=layers)
 
 
 def store_dtype(dtype: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from kvtui.core.capacity.predict import try_predict
 from kvtui.core.derived import whole
 from kvtui.core.pools.build import build_plan
+from kvtui.core.pools.cache_dtype import checkpoint_kv_algo
 from kvtui.core.pools.checks import CHECKS
 from kvtui.core.pools.families import BUILT_RULES, FAMILY_RULES
-from kvtui.core.pools.geometry import Geometry, checkpoint_kv_algo, geometry_of
+from kvtui.core.pools.geometry import Geometry, geometry_of
 from kvtui.core.pools.sizes import Sizes, from_tokens
 from kvtui.core.resolution import Part, Resolution, step
 
