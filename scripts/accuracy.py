@@ -146,8 +146,9 @@ def _compare(found: Outcome, r: Resolution, own: Capacity) -> None:
     if not found.left_out:
         capacity = guarded(printed_capacity, boot, r)
         found.printed = capacity.max_total_num_tokens if capacity is not None else None
-    if boot.died and boot.begin and boot.end:
-        capacity = guarded(printed_capacity, boot, r)
+    if boot.died:
+        measured = boot.begin is not None and boot.end is not None
+        capacity = guarded(printed_capacity, boot, r) if measured else own
         found.dies = capacity is not None and capacity.max_total_num_tokens == 0
     plain = "ktransformers" not in str(boot.row["model"]).lower()
     if boot.weights is not None and plain and boot.is_modelled:

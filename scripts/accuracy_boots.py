@@ -29,6 +29,8 @@ UNIFIED = ("gb10", "jetson", "orin", "thor")
 """GPUs that share their memory with the system."""
 FOREIGN = ("ascend", "dcu", "xpu", "tpu")
 """Devices whose pools and overheads are not modelled."""
+FORMATS = ("fp8", "fp4", "awq", "gptq", "int4", "int8", "gguf", "w4a", "w8a", "quantised", "-bnb")
+"""Words in a model's name that change its weights."""
 STATED = ("explicit", "printed", "default")
 """Sources of a memory fraction that is known, not solved from the token count."""
 STAND_IN = GpuFacts("h100", "stand-in", "nvidia", (9, 0), 81559)
@@ -130,7 +132,7 @@ class Boot:
     @property
     def died(self) -> bool:
         """True where the boot ended for want of memory before it printed a pool."""
-        words = ("refused to boot", "out of memory", "died")
+        words = ("refused to", "out of memory", "oom", "died", "did not start")
         note = str(self.row.get("note") or "").lower()
         return self.tokens is None and any(word in note for word in words)
 
@@ -175,7 +177,7 @@ class Models:
         for row in _table():
             if any(word in name.lower() for word in row["match"]):
                 return self._patched(name, row)
-        return None
+        return _loosely(name)
 
     def _patched(self, name: str, row: Mapping[str, Any]) -> Known | None:
         base = self._checkpoint(row["base"]) if "base" in row else None
@@ -209,6 +211,21 @@ class Models:
             config=json.loads((folder / "config.json").read_text()),
             quant_config=json.loads(quant.read_text()) if quant.is_file() else None,
         )
+
+
+def _loosely(name: str) -> Known | None:
+    """The catalogue model whose name a longer one contains, in the same number format."""
+    from kvtui.core.model.catalogue import models
+
+    lowered = name.lower()
+    found = [one for one in models() if one.name.rpartition("/")[2].lower() in lowered]
+    if not found:
+        return None
+    best = max(found, key=lambda one: len(one.name.rpartition("/")[2]))
+    rest = lowered.replace(best.name.rpartition("/")[2].lower(), "")
+    if any(word in rest for word in FORMATS) or re.match(r"[\w.]", rest.rpartition("/")[2]):
+        return None
+    return Known(best.checkpoint, False)
 
 
 @cache
