@@ -215,3 +215,47 @@ def test_missing_attributes_read_as_on_the_engines_object() -> None:
     assert getattr(config, "no_such_key", None) is None
     with pytest.raises(AttributeError):
         _ = config.no_such_key
+
+
+GEMMA4_TEXT: dict[str, Any] = {
+    "model_type": "gemma4_text", "hidden_size": 2560, "num_hidden_layers": 12,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+}  # fmt: skip
+WIDER = {"5": {"head_dim": 512, "num_key_value_heads": 1}, "11": {"head_dim": 512}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "full", "window"),
+    [
+        ({}, (512, 2), (256, 2)),
+        ({"per_layer_config": WIDER}, (512, 1), (256, 2)),
+        ({"per_layer_config": {}}, (256, 2), (256, 2)),
+        ({"num_global_key_value_heads": 1}, (512, 2), (256, 2)),
+        ({"num_global_key_value_heads": 1, "attention_k_eq_v": True}, (512, 1), (256, 2)),
+        ({"layer_types": ["full_attention"] * 12}, (512, 2), (512, 2)),
+    ],
+)
+def test_gemma4_layers_of_two_shapes(
+    changes: dict[str, Any], full: tuple[int, int], window: tuple[int, int]
+) -> None:
+    whole = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4"}
+    model = made({**whole, "text_config": {**GEMMA4_TEXT, **changes}})
+    assert (model.head_dim, model.get_total_num_kv_heads()) == full
+    assert (model.swa_head_dim, model.get_swa_num_kv_heads(1)) == window
+
+
+@pytest.mark.parametrize(
+    ("changes", "readable"),
+    [
+        ({}, False),
+        ({"per_layer_config": {}}, True),
+        ({"per_layer_config": {"5": {"num_key_value_heads": 1}}}, False),
+        ({"global_head_dim": 256}, True),
+        ({"head_dim": 512}, True),
+        ({"global_head_dim": 256, "num_global_key_value_heads": 1, "attention_k_eq_v": True},
+         False),
+    ],
+)  # fmt: skip
+def test_gemma4_text_on_its_own(changes: dict[str, Any], readable: bool) -> None:
+    model = made({"architectures": ["Gemma4ForCausalLM"], **GEMMA4_TEXT, **changes})
+    assert ("layer_shapes" not in {p.kind for p in model.problems}) is readable

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvtui.core.facts import Checkpoint, MissingFact
 from kvtui.core.model import archs
 from kvtui.core.model import shapes as geometry
+from kvtui.core.model.fixups import layers_differ
 from kvtui.core.model.hf import HfConfig
 from kvtui.core.model.known import OWN, support
 from kvtui.core.model.linear import Mambaish, mambaish_of
@@ -377,6 +378,8 @@ def build(checkpoint: Checkpoint, request: ModelRequest) -> ModelConfig:
     nvfp4 = _nvfp4_meta(quant)
     quantization, found = _quantization(config, checkpoint, request)
     problems.extend(found)
+    if layers_differ(config):
+        problems.append(Problem("layer_shapes", config.get("model_type")))
     derived = geometry.derived_context_length(text)
     shapes = geometry.shapes_of(config, text)
     layers = geometry.number(text, "num_hidden_layers")

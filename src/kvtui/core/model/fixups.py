@@ -15,6 +15,10 @@ from kvtui.core.model.layer_fixups import layer_count
 
 Fixup = Callable[[HfConfig], None]
 
+LAYERED_TEXTS = frozenset(
+    {"gemma4_text", "gemma4_unified_text", "diffusion_gemma_text", "embedding_gemma2_text"}
+)
+"""Text parts whose full-attention layers are wider than their sliding ones."""
 NEMOTRON_H_MARKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 NEMOTRON_H_KINDS = {kind: mark for mark, kind in NEMOTRON_H_MARKS.items()}
 NEMOTRON_H_DEFAULT = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
@@ -77,16 +81,34 @@ def _nemotron_h(config: HfConfig) -> None:
         config.put("mamba_chunk_size", chunk)
 
 
+def _layer_shape(text: HfConfig, kind: str) -> tuple[Any, Any]:
+    """Head width and KV heads of a kind of layer, where the file states layers one by one."""
+    per_layer = text.get("per_layer_config")
+    types = text.get("layer_types") or ()
+    index = next((i for i, one in enumerate(types) if one == kind), None)
+    stated: Any = {}
+    if isinstance(per_layer, Mapping):
+        rows = {str(key): row for key, row in per_layer.items()}
+        stated = rows.get(str(index))
+    stated = stated if isinstance(stated, Mapping) else {}
+    dim, heads = text.get("head_dim", 256), text.get("num_key_value_heads")
+    return stated.get("head_dim", dim), stated.get("num_key_value_heads", heads)
+
+
 def _gemma4_attention(config: HfConfig) -> None:
     """The engine's flat shapes: the base is full attention, `swa_*` the sliding layers."""
     text = config.get("text_config")
     if not isinstance(text, HfConfig):
         return
     swa_dim, swa_heads = text.get("head_dim", 256), text.get("num_key_value_heads")
-    full_dim = text.get("global_head_dim")
-    full_dim = 512 if full_dim is None else full_dim
-    wide = text.get("num_global_key_value_heads") if text.get("attention_k_eq_v", True) else None
-    full_heads = swa_heads if wide is None else wide
+    if "per_layer_config" in text:
+        full_dim, full_heads = _layer_shape(text, "full_attention")
+        swa_dim, swa_heads = _layer_shape(text, "sliding_attention")
+    else:
+        full_dim = text.get("global_head_dim")
+        full_dim = 512 if full_dim is None else full_dim
+        wide = text.get("attention_k_eq_v", True) and text.get("num_global_key_value_heads")
+        full_heads = wide or swa_heads
     if "sliding_attention" not in (text.get("layer_types") or ()):
         swa_dim, swa_heads = full_dim, full_heads
     text.put("head_dim", full_dim)
@@ -95,6 +117,21 @@ def _gemma4_attention(config: HfConfig) -> None:
     text.put("swa_v_head_dim", swa_dim)
     text.put("swa_num_key_value_heads", swa_heads)
     text.fill("v_head_dim", full_dim)
+
+
+def layers_differ(config: HfConfig) -> bool:
+    """True for a text model on its own whose kinds of layer have other shapes, where the engine
+    takes the split apart only inside the whole model's configuration.
+    """
+    if config.get("model_type") not in LAYERED_TEXTS:
+        return False
+    base = config.get("head_dim", 256), config.get("num_key_value_heads")
+    if "per_layer_config" in config:
+        kinds = set(config.get("layer_types") or ())
+        return any(_layer_shape(config, kind) != base for kind in kinds)
+    wide = config.get("attention_k_eq_v", True) and config.get("num_global_key_value_heads")
+    full = config.get("global_head_dim", 512), wide or base[1]
+    return full != base
 
 
 def _inkling_heads(config: HfConfig) -> None:
@@ -167,6 +204,7 @@ def _one_kv_head(config: HfConfig) -> None:
 
 
 def _one_global_kv_head(config: HfConfig) -> None:
+    config.fill("num_key_value_heads", 2)
     config.fill("num_global_key_value_heads", 1)
 
 

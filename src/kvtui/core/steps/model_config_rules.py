@@ -48,13 +48,18 @@ def _unknown_type(r: Resolution) -> tuple[str | None, bool] | None:
     option="model_path",
     source="utils/hf_transformers/config.py:240",
     example=Example("", model="sgl-project/DeepSeek-V4-Flash-FP8", gpu="h200"),
-    fragments=("but Transformers does not recognize this architecture", "Unrecognized model in"),
+    fragments=(
+        "but Transformers does not recognize this architecture",
+        "Unrecognized model in",
+        "is a per-layer attribute and may vary across layers",
+    ),
 )
 def model_type_unknown(r: Resolution) -> Iterator[Hit]:
-    """The model's type has a configuration class.
+    """This release can read the model's type.
 
     Why: config.json names a `model_type` that neither the engine nor its Transformers has a
-    class for, and the checkpoint brings no code of its own.
+    class for, and the checkpoint brings no code of its own. Or it is the text part of a Gemma 4
+    on its own: layers of two shapes are read only inside the whole model's configuration.
 
     Fix: use a newer engine, or the checkpoint as its makers published it.
     """
@@ -62,6 +67,12 @@ def model_type_unknown(r: Resolution) -> Iterator[Hit]:
     if found is not None and not found[1]:
         named = f"model type {found[0]!r}" if found[0] else "no model type"
         yield hit(f"{r.model_path}: config.json has {named}, which this release can't read")
+    elif found is None:
+        for problem in _problems(r, "layer_shapes"):
+            yield hit(
+                f"{r.model_path}: layers of two shapes in a {problem.found} configuration, which"
+                " this release reads only as part of the whole model's"
+            )
 
 
 @rule(
