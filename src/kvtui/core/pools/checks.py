@@ -23,7 +23,7 @@ HYBRID = "Qwen/Qwen3.5-27B"
 
 @rule(
     "KV750",
-    stage=Stage.POOL,
+    stage=Stage.LOAD,
     option="kv_cache_dtype",
     source="mem_cache/deepseek_v4_memory_pool.py:321",
     example=Example("--kv-cache-dtype bfloat16", V4_MODEL, "h200"),

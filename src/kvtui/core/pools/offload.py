@@ -60,7 +60,7 @@ def offload_pool_class(r: Resolution) -> Iterator[Hit]:
 
 @rule(
     "KV781",
-    stage=Stage.OFFLOAD,
+    stage=Stage.LOAD,
     option="dcp_size",
     source="mem_cache/hybrid_cache/hybrid_pool_assembler.py:218",
     example=Example(
