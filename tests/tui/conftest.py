@@ -18,7 +18,7 @@ from kvtui.core.facts import Facts
 from kvtui.tui import base
 from kvtui.tui.app import KvtuiApp, make_app
 from kvtui.tui.base import BROKE
-from kvtui.tui.screens import explain, fit, setup
+from kvtui.tui.screens import explain, fit, setup_view
 from kvtui.tui.session import Judge
 from kvtui.tui.settings import Settings
 from tests.tui.canned import FakeProber, draft_of, facts_for, judge
@@ -34,7 +34,7 @@ def _own_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(base, "KEEP_AFTER", 0.0)
-    monkeypatch.setattr(setup, "JUDGE_AFTER", 0.0)
+    monkeypatch.setattr(setup_view, "JUDGE_AFTER", 0.0)
     monkeypatch.setattr(explain, "SETTLE", 0.0)
     monkeypatch.setattr(fit, "SETTLE", 0.0)
 

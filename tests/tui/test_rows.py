@@ -9,7 +9,8 @@ from textual.app import App, ComposeResult
 from textual.content import Content
 
 from kvtui.tui.theme import DARK, extra_variables
-from kvtui.tui.widgets.rows import Row, RowList, lay_out
+from kvtui.tui.widgets.row import Row, lay_out
+from kvtui.tui.widgets.rows import RowList
 
 
 class Lists(App[None]):

@@ -139,6 +139,7 @@ class KvtuiApp(CheckingApp):
 
         findings = self.report.findings
         about = finding or next((f for f in findings if option and f.option == option), None)
+        about = about or next(iter(self.report.errors), None)
         about = about or (findings[0] if findings and option is None else None)
         if about is None and option is None:
             self.say("nothing was found that needs a reason")

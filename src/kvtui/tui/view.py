@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from kvtui.core.command import command_parts, quote
 from kvtui.core.findings import Finding, Outcome, Severity
-from kvtui.core.options import catalogue
-from kvtui.tui.capacity import Picture, picture
+from kvtui.tui.capacity import picture
 from kvtui.tui.glyphs import Glyphs
 from kvtui.tui.layers import Activity, Layer, Standing, VerdictText, layers, verdict_text
 from kvtui.tui.words import (
@@ -20,7 +18,6 @@ from kvtui.tui.words import (
     cell_text,
     count_text,
     flag_of,
-    gib_text,
     gpu_text,
     plural,
 )
@@ -146,56 +143,6 @@ def pool_line(report: Report, g: Glyphs) -> Content:
     return Content.assemble((parts[0], "bold"), (f" {g.dot} ".join(("", *parts[1:])), Tone.QUIET))
 
 
-def memory_block(report: Report, g: Glyphs, width: int) -> Content:
-    """A bar of one GPU's memory with the numbers beside it, and what fits into it."""
-    shown: Picture | None = picture(report)
-    if shown is None:
-        return Content("")
-    lines = [_bar(shown, g, width), *_legend(shown, g, width)]
-    lines.extend(Content.styled(line, Tone.PLAIN) for line in shown.sentences)
-    return Content("\n").join(lines)
-
-
-PART_TONES = (Tone.KEY, Tone.GOOD, Tone.ASK, Tone.WARN, Tone.QUIET)
-
-
-def _bar(shown: Picture, g: Glyphs, width: int) -> Content:
-    title = f"GPU {gib_text(shown.total)}"
-    room = max(10, width - len(title) - 1)
-    total = max(1, shown.total)
-    spans: list[Content] = [Content.styled(f"{title} ", Tone.QUIET)]
-    used = 0
-    for index, part in enumerate(shown.parts):
-        cells = round(room * part.size / total)
-        if part.size > 0 and cells == 0:
-            cells = 1
-        cells = max(0, min(cells, room - used))
-        used += cells
-        style_index = index % (len(g.bars) - 1)
-        spans.append(Content.styled(g.bars[style_index] * cells, PART_TONES[style_index]))
-    spans.append(Content.styled(g.bars[-1] * (room - used), Tone.QUIET))
-    return Content("").join(spans)
-
-
-def _legend(shown: Picture, g: Glyphs, width: int) -> list[Content]:
-    items: list[Content] = []
-    for index, part in enumerate(shown.parts):
-        style_index = index % (len(g.bars) - 1)
-        items.append(
-            Content.assemble(
-                (g.bars[style_index], PART_TONES[style_index]),
-                f" {part.name} {g.about if part.about else ''}",
-                (gib_text(part.size), "bold"),
-            )
-        )
-    if shown.free >= 0:
-        left = (gib_text(shown.free), "bold")
-        items.append(Content.assemble((g.bars[-1], Tone.QUIET), " free ", left))
-    else:
-        items.append(Content.styled(f"{gib_text(-shown.free)} too much", f"bold {Tone.BAD}"))
-    return flow(items, width)
-
-
 def pool_details(report: Report, g: Glyphs, width: int) -> Content:
     """Every sub-pool with its buffers, for screens with room to spare."""
     pool = report.pool
@@ -261,54 +208,6 @@ def sorted_findings(report: Report) -> tuple[Finding, ...]:
     """What to do first comes first: errors in the engine's order, those with a fix ahead."""
     order = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
     return tuple(sorted(report.findings, key=lambda f: (order[f.severity], not f.fixes)))
-
-
-def command_content(report: Report, changed: frozenset[str], width: int, most: int = 0) -> Content:
-    """The command broken between options, changed parts marked.
-
-    Of more than `most` lines (0: any number) the last are left out, but never the changed part.
-    """
-    pieces = list(_command_pieces(report, changed))
-    lines = flow(pieces, max(20, width - 4), gap=1)
-    if most and len(lines) > most:
-        lines = _window(lines, most)
-    return Content(" \\\n").join(
-        Content.assemble("  " if index else "", line) for index, line in enumerate(lines)
-    )
-
-
-def _window(lines: list[Content], most: int) -> list[Content]:
-    """`most` lines that hold the first one and the last that has a changed part."""
-    fresh = [
-        i for i, line in enumerate(lines) if any("underline" in str(s.style) for s in line.spans)
-    ]
-    end = max(most, (fresh[-1] + 1) if fresh else most)
-    kept = [lines[0], *lines[end - most + 1 : end]] if most > 1 else lines[end - 1 : end]
-    if end < len(lines):
-        left = f" … {len(lines) - end} more"
-        kept[-1] = Content.assemble(kept[-1], (left, Tone.QUIET))
-    return kept
-
-
-def _command_pieces(report: Report, changed: frozenset[str]) -> Iterator[Content]:
-    names = _flag_names()
-    for name, value in sorted(report.draft.env.items()):
-        style = "bold underline" if f"env:{name}" in changed else ""
-        yield Content.styled(quote((f"{name}={value}",)), style)
-    for index, part in enumerate(command_parts(report)):
-        text = quote(part)
-        if index == 0:
-            yield Content.styled(text, Tone.QUIET)
-            continue
-        option = names.get(part[0].split("=")[0])
-        fresh = option in changed
-        flag, space, rest = text.partition(" ")
-        mark = "bold underline " if fresh else ""
-        yield Content.assemble((flag, f"{mark}{Tone.KEY}"), space, (rest, mark.strip()))
-
-
-def _flag_names() -> Mapping[str, str]:
-    return {flag: option.name for flag, option in catalogue().by_flag.items()}
 
 
 def model_name(report: Report) -> str:

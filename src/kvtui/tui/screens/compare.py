@@ -11,7 +11,8 @@ from textual.content import Content
 
 from kvtui.core.compare import compare
 from kvtui.tui.screens.sheet import Sheet
-from kvtui.tui.widgets.rows import Row, RowList
+from kvtui.tui.widgets.row import Row
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone
 
 if TYPE_CHECKING:

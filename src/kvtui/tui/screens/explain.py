@@ -14,7 +14,8 @@ from kvtui.core.explain import Explanation, explain
 from kvtui.core.imports import Found, find_launches
 from kvtui.errors import InputError
 from kvtui.tui.screens.sheet import Sheet
-from kvtui.tui.widgets.rows import Row, RowList, one_column
+from kvtui.tui.widgets.row import Row, one_column
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone, flag_of
 
 SETTLE = 0.15

@@ -21,7 +21,8 @@ from kvtui.tui.screens.confirm import ConfirmSheet
 from kvtui.tui.screens.sheet import Sheet
 from kvtui.tui.view import outcome_glyph, outcome_tone
 from kvtui.tui.widgets.lines import Line
-from kvtui.tui.widgets.rows import Row, RowList
+from kvtui.tui.widgets.row import Row
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone
 
 

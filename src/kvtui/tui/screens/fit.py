@@ -15,7 +15,8 @@ from kvtui.core.fit import Fit, Goal, Option, fit
 from kvtui.tui.screens.sheet import Sheet
 from kvtui.tui.view import outcome_glyph, outcome_tone
 from kvtui.tui.widgets.lines import Line
-from kvtui.tui.widgets.rows import Row, RowList, one_column
+from kvtui.tui.widgets.row import Row, one_column
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone, change_text, plural
 
 SETTLE = 0.3

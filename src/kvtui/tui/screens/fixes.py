@@ -21,7 +21,8 @@ from kvtui.tui.view import (
     sorted_findings,
 )
 from kvtui.tui.widgets.lines import Line
-from kvtui.tui.widgets.rows import Row, RowList, one_column
+from kvtui.tui.widgets.row import Row, one_column
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone, change_text, plural
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from kvtui.tui.prober import Machine
 from kvtui.tui.screens.pick_model import model_rows
 from kvtui.tui.screens.sheet import heading, space
 from kvtui.tui.widgets.lines import KeyBar, Line, TopLine
-from kvtui.tui.widgets.rows import Row, RowList
+from kvtui.tui.widgets.row import Row
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone, age_text, gib_text, gpu_text
 
 if TYPE_CHECKING:

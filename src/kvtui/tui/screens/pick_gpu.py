@@ -11,7 +11,7 @@ from kvtui.core.facts import GpuFacts
 from kvtui.core.gpus import find_gpu, gpus
 from kvtui.tui.screens.sheet import PickSheet, heading, matches
 from kvtui.tui.session import DEFAULT_COUNT, LOCAL
-from kvtui.tui.widgets.rows import Row
+from kvtui.tui.widgets.row import Row
 from kvtui.tui.words import Tone, memory_text
 
 SERVER_MIB = 64 << 10

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from kvtui.tui.catalogues import known_models
 from kvtui.tui.screens.sheet import PickSheet, heading, matches
-from kvtui.tui.widgets.rows import Row
+from kvtui.tui.widgets.row import Row
 from kvtui.tui.words import Tone
 
 

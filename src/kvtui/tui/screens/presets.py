@@ -22,7 +22,7 @@ from kvtui.probe.presets import (
 from kvtui.tui.screens.confirm import ConfirmSheet
 from kvtui.tui.screens.sheet import PickSheet, Sheet, heading, matches
 from kvtui.tui.widgets.lines import Line
-from kvtui.tui.widgets.rows import Row
+from kvtui.tui.widgets.row import Row
 from kvtui.tui.words import Tone
 
 

@@ -10,7 +10,7 @@ from kvtui.tui.finder import Found, find
 from kvtui.tui.screens.setup_rows import option_row
 from kvtui.tui.screens.sheet import PickSheet
 from kvtui.tui.steps import STEP_BY_KEY, step_of
-from kvtui.tui.widgets.rows import Row
+from kvtui.tui.widgets.row import Row
 from kvtui.tui.words import Tone, plural
 
 

@@ -14,7 +14,7 @@ from kvtui.tui.glyphs import Glyphs
 from kvtui.tui.session import GPU, GPU_COUNT, chosen
 from kvtui.tui.steps import STEPS, SetupStep, listed_options, not_used, set_by_user, step_of
 from kvtui.tui.view import hardware_text, model_name
-from kvtui.tui.widgets.rows import Row
+from kvtui.tui.widgets.row import Row
 from kvtui.tui.words import (
     SEVERITY_TONE,
     Tone,

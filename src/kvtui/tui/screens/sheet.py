@@ -14,7 +14,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kvtui.tui.widgets.lines import KeyBar, Line
-from kvtui.tui.widgets.rows import Layout, Row, RowList, one_column
+from kvtui.tui.widgets.row import Layout, Row, one_column
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone
 
 if TYPE_CHECKING:

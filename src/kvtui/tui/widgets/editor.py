@@ -17,7 +17,8 @@ from kvtui.tui.candidates import Candidate, Judged, Mark
 from kvtui.tui.glyphs import Glyphs
 from kvtui.tui.view import candidate_size
 from kvtui.tui.widgets.lines import Line
-from kvtui.tui.widgets.rows import Row, RowList
+from kvtui.tui.widgets.row import Row
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone, value_text
 
 MARK_TONE = {

@@ -16,14 +16,15 @@ from kvtui.tui.view import (
     finding_body,
     finding_head,
     layer_lines,
-    memory_block,
     pool_details,
     pool_line,
     sorted_findings,
     verdict_block,
 )
+from kvtui.tui.view_memory import memory_block
 from kvtui.tui.widgets.lines import Line
-from kvtui.tui.widgets.rows import Row, RowList, one_column
+from kvtui.tui.widgets.row import Row, one_column
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import Tone
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from textual.style import Style
 from kvtui.core.findings import Outcome
 from kvtui.core.matrix import Cell
 from kvtui.tui.glyphs import Glyphs
-from kvtui.tui.widgets.rows import Row, RowList
+from kvtui.tui.widgets.row import Row
+from kvtui.tui.widgets.rows import RowList
 from kvtui.tui.words import OUTCOME_TONE, Tone, count_text
 
 LABEL = 24
