@@ -14,16 +14,13 @@ from kvtui.probe.pool.protocol import PoolRequest
 
 
 class Silent:
-    """A channel that sends nothing and is never cancelled."""
+    """A channel that keeps what is sent."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
 
     def emit(self, event: str, **fields: Any) -> None:
         self.events.append({"event": event, **fields})
-
-    def check(self) -> None:
-        return
 
 
 def as_child_reads(request: PoolRequest) -> Request:
@@ -46,4 +43,4 @@ def figures(report: dict[str, Any], step: str) -> dict[str, Any]:
 
 
 def never(done: float = 0.0) -> None:
-    """A cancellation check that never cancels."""
+    """Follows a step without telling anybody."""

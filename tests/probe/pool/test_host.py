@@ -22,7 +22,7 @@ from kvtui.probe.pool.child.slots import make_slots
 from kvtui.probe.pool.child.wire import Refused
 
 from . import plans
-from .runs import figures, never, run
+from .runs import figures, run
 
 CPU = torch.device("cpu")
 WAYS = [
@@ -237,8 +237,8 @@ def test_a_default_ratio_is_cut_down_until_it_fits(monkeypatch: pytest.MonkeyPat
 
 def test_host_check_uses_the_seed() -> None:
     pool = build(plans.mha(page=16), CPU)
-    first = HostCheck(pool, make_slots(pool), HostTier("page_first"), 1 << 24, 1, never)
-    second = HostCheck(pool, make_slots(pool), HostTier("page_first"), 1 << 24, 2, never)
+    first = HostCheck(pool, make_slots(pool), HostTier("page_first"), 1 << 24, 1)
+    second = HostCheck(pool, make_slots(pool), HostTier("page_first"), 1 << 24, 2)
     rows, positions = torch.tensor([16, 17]), torch.tensor([0, 1])
     first.stamps["full"][0].write(5, rows, positions)
     assert first.stamps["full"][0].mismatch(5, rows, positions) == ""

@@ -28,7 +28,7 @@ from kvtui.probe.pool.child.storage import FileStorage, StorageFault
 from kvtui.probe.pool.child.wire import Refused
 
 from . import plans
-from .runs import figures, never, run
+from .runs import figures, run
 
 CPU = torch.device("cpu")
 
@@ -66,7 +66,7 @@ class World:
         plan = plans.mha(128, page)
         self.pool = build(plan, CPU)
         self.slots = make_slots(self.pool)
-        self.host = HostCheck(self.pool, self.slots, HostTier("page_first"), 1 << 24, 1, never)
+        self.host = HostCheck(self.pool, self.slots, HostTier("page_first"), 1 << 24, 1)
         pool = self.host.pools["full"]
         if pages < pool.slots.pages:
             pool.slots.alloc(pool.slots.pages - pages)

@@ -112,7 +112,7 @@ class PoolOutcome:
     report: Mapping[str, Any]
     error: str | None = None
     kind: str = ""
-    """cancelled | timeout | oom | memory | device | python | torch | protocol | died | refused …"""
+    """timeout | oom | memory | device | python | torch | protocol | died | refused …"""
 
     def fact(self) -> PoolFact:
         """The outcome as a fact for `evaluate`."""

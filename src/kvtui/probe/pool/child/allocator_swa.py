@@ -73,7 +73,13 @@ class SwaAllocator:
         self, seq_lens: Sequence[int], last_locs: Sequence[int]
     ) -> torch.Tensor | None:
         """One token a request on both sides."""
-        return self.alloc_extend([seq - 1 for seq in seq_lens], seq_lens, last_locs)
+        pages = sum(new_pages([seq - 1 for seq in seq_lens], seq_lens, self.page_size))
+        if not self._fits(pages, pages):
+            return None
+        swa_last = [int(self.mapping[last]) for last in last_locs]
+        return self._pair(
+            self.full.alloc_decode(seq_lens, last_locs), self.swa.alloc_decode(seq_lens, swa_last)
+        )
 
     def alloc_extend_tail(self, length: int, tail: int) -> torch.Tensor | None:
         """A request of `length` tokens of which only the last `tail` get sliding slots, as a

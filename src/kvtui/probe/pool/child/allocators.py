@@ -43,9 +43,9 @@ class FreeList:
     def __len__(self) -> int:
         return len(self.free) + len(self.staged)
 
-    def take(self, number: int) -> torch.Tensor | None:
-        """The next `number` units, or None."""
-        if number > len(self.free) and len(self.staged):
+    def take(self, number: int, bound: int = 0) -> torch.Tensor | None:
+        """The next `number` units, or None; staged ones join when fewer than `bound` are free."""
+        if max(number, bound) > len(self.free) and len(self.staged):
             self.free = torch.sort(torch.cat((self.free, self.staged))).values
             self.staged = self.staged[:0]
         if number > len(self.free):
@@ -156,8 +156,20 @@ class PagedAllocator:
 
         `last_locs` holds the slot of each prefix's last token, -1 without a prefix.
         """
+        # The engine bounds the need before it counts pages, which decides when it sorts.
+        added = sum(seq_lens) - sum(prefix_lens)
+        bound = added // self.page_size + len(seq_lens) + 1
+        return self._take(prefix_lens, seq_lens, last_locs, bound)
+
+    def _take(
+        self,
+        prefix_lens: Sequence[int],
+        seq_lens: Sequence[int],
+        last_locs: Sequence[int],
+        bound: int,
+    ) -> torch.Tensor | None:
         counts = new_pages(prefix_lens, seq_lens, self.page_size)
-        pages = self.units.take(sum(counts))
+        pages = self.units.take(sum(counts), bound)
         if pages is None:
             return None
         parts = [
@@ -172,7 +184,7 @@ class PagedAllocator:
         self, seq_lens: Sequence[int], last_locs: Sequence[int]
     ) -> torch.Tensor | None:
         """One slot a request; a new page where the previous one is full."""
-        return self.alloc_extend([seq - 1 for seq in seq_lens], seq_lens, last_locs)
+        return self._take([seq - 1 for seq in seq_lens], seq_lens, last_locs, len(seq_lens))
 
     def free(self, slots: torch.Tensor) -> None:
         """Give back every page that `slots` touch."""

@@ -31,13 +31,11 @@ class HostCheck:
 
     def __init__(
         self, pool: Pool, slots: Slots, tier: HostTier, budget: int, seed: int,
-        check: Callable[[], None],
     ) -> None:  # fmt: skip
         self.pool = pool
         self.slots = slots
         self.tier = tier
         self.seed = seed
-        self.check = check
         self.pinned = tier.pin and pool.device.type == "cuda"
         self.buffers = {
             space: mirrored([built for _, built in addressed(pool, space)], pool.plan.page_size)
@@ -91,7 +89,6 @@ class HostCheck:
         results = []
         for space in self.pools:
             for scattered in (False, True):
-                self.check()
                 self.request += 1
                 trip = self._state_trip if space == "state" else self._token_trip
                 results.append(trip(space, scattered))
@@ -192,7 +189,6 @@ class HostCheck:
         """Best wall time of a few runs."""
         best = float("inf")
         for _ in range(REPEATS):
-            self.check()
             start = time.perf_counter()
             action()
             best = min(best, time.perf_counter() - start)
@@ -228,10 +224,9 @@ class HostCheck:
 
 def run_host(
     pool: Pool, slots: Slots, tier: HostTier, planned: list[Space], budget: int, seed: int,
-    check: Callable[[], None],
 ) -> dict[str, Any]:  # fmt: skip
     """The host step: build, round trips, plain copies; returns figures."""
-    host = HostCheck(pool, slots, tier, budget, seed, check)
+    host = HostCheck(pool, slots, tier, budget, seed)
     figures = host.figures()
     figures["engine_asks"] = verdict(planned, tier)
     before = slots.census()

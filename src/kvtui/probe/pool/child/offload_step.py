@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,10 @@ FIRST_REQUEST = 80_001
 class OffloadCheck:
     """One run of the manager; raises Refused (`corrupt`, `offload`, `slots`, `memory`)."""
 
-    def __init__(self, host: HostCheck, settings: Offload, check: Callable[[], None]) -> None:
+    def __init__(self, host: HostCheck, settings: Offload) -> None:
         self.host = host
         self.pool: Pool = host.pool
         self.slots: Slots = host.slots
-        self.check = check
         self.settings = settings
         self.page = self.slots.page_size
         self.stride = effective_stride(settings.stride, self.page)
@@ -93,7 +91,6 @@ class OffloadCheck:
 
     def _decode(self, request: OffloadRequest, count: int) -> None:
         """Append `count` tokens; the last one's KV is not written yet, as in a decode step."""
-        self.check()
         old = len(request.slots)
         grown = len(request.prompt) + len(request.output) + count - 1
         new = self.slots.tokens.alloc_extend([old], [grown], [int(request.slots[-1])])
@@ -192,7 +189,6 @@ class OffloadCheck:
         if slots is None or page is None:
             raise Refused("slots", "no page to read the storage back into")
         for index in stored:
-            self.check()
             host.set_page_data(int(page), self.storage.get(names[index], host.page_bytes))
             rows = self.slots.rows("full", slots)
             host.load(page, rows[:: self.page] // self.page)
@@ -209,10 +205,9 @@ class OffloadCheck:
 
 def run_offload(
     pool: Pool, slots: Slots, tier: HostTier, settings: Offload, budget: int, seed: int,
-    check: Callable[[], None],
 ) -> dict[str, Any]:  # fmt: skip
     """The offload step; returns figures."""
-    run = OffloadCheck(HostCheck(pool, slots, tier, budget, seed, check), settings, check)
+    run = OffloadCheck(HostCheck(pool, slots, tier, budget, seed), settings)
     try:
         return run.run()
     finally:

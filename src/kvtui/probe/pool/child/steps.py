@@ -50,7 +50,6 @@ class Run:
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[dict[str, Any]]:
         """Announce a step, collect its figures, announce its end with the time it took."""
-        self.channel.check()
         self.channel.emit("step", step=name, state="started", title=title)
         figures: dict[str, Any] = {}
         start = time.perf_counter()
@@ -67,13 +66,11 @@ class Run:
             self.report["notes"].append(text)
 
     def _follow(self, step: str) -> Callable[[float], None]:
-        """Called with the share of a step that is done: looks for a cancellation, and says how
-        far it is a few times a second."""
+        """Called with the share of a step that is done; tells the parent a few times a second."""
         told = time.monotonic()
 
         def follow(done: float) -> None:
             nonlocal told
-            self.channel.check()
             if time.monotonic() - told >= PROGRESS_S:
                 told = time.monotonic()
                 self.channel.emit("progress", step=step, done=round(min(done, 1.0), 3))
@@ -201,7 +198,6 @@ class Run:
                     settings,
                     self._host_budget(),
                     self.request.seed,
-                    self.channel.check,
                 )
             )
         self.report["offload"] = figures
@@ -224,7 +220,6 @@ class Run:
                     spaces(self.request.plan, tier),
                     self._host_budget(),
                     self.request.seed,
-                    self.channel.check,
                 )
             )
         self.report["host"] = figures

@@ -15,10 +15,6 @@ PROTOCOL = 1
 PR_SET_PDEATHSIG = 1
 
 
-class Cancelled(Exception):
-    """The parent asked to stop."""
-
-
 class Refused(Exception):
     """The check can't go on for a reason that the user can act on; `kind` groups the reasons."""
 
@@ -35,7 +31,6 @@ class Channel:
         self._fd = os.dup(1)
         os.dup2(2, 1)
         self._lock = threading.Lock()
-        self._cancelled = threading.Event()
 
     def emit(self, event: str, **fields: Any) -> None:
         """Send one event; a parent that is gone ends the process."""
@@ -48,15 +43,6 @@ class Channel:
             except OSError:
                 os._exit(1)
 
-    def cancel(self) -> None:
-        """Make the next `check` stop the work."""
-        self._cancelled.set()
-
-    def check(self) -> None:
-        """Raises Cancelled once the parent has asked to stop."""
-        if self._cancelled.is_set():
-            raise Cancelled
-
 
 def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies, even by SIGKILL."""
@@ -68,17 +54,16 @@ def die_with_parent() -> None:
         return
 
 
-def watch_parent(stdin: TextIO, channel: Channel, time_limit_s: float) -> None:
+def watch_parent(stdin: TextIO, time_limit_s: float) -> None:
     """Start the threads that end the process with its parent, or past its time limit.
 
-    The end of standard input covers what the death signal can't: wrappers such as ssh and
-    `docker exec`, and systems other than Linux.
+    The end of standard input is how a parent cancels, and covers what the death signal can't:
+    wrappers such as ssh and `docker exec`, and systems other than Linux.
     """
 
     def follow() -> None:
-        for line in stdin:
-            if line.strip() == "cancel":
-                channel.cancel()
+        while stdin.readline():
+            pass
         os._exit(1)
 
     def expire() -> None:

@@ -10,7 +10,7 @@ import warnings
 from typing import Any
 
 from .request import BadRequest, Request, read_request
-from .wire import PROTOCOL, Cancelled, Channel, Refused, die_with_parent, watch_parent
+from .wire import PROTOCOL, Channel, Refused, die_with_parent, watch_parent
 
 MOST_THREADS = 8
 """Threads of torch on the CPU, at most."""
@@ -28,7 +28,7 @@ def main() -> None:
     report: dict[str, Any] = {}
     try:
         request = read_request(json.loads(line))
-        watch_parent(stdin, channel, request.time_limit_s + 5)
+        watch_parent(stdin, request.time_limit_s + 5)
         channel.emit("hello", protocol=PROTOCOL, pid=os.getpid(), python=sys.version.split()[0])
         channel.emit("result", report=_serve(request, channel, report))
     except BaseException as error:  # the last line of defence: every end is one event
@@ -62,8 +62,6 @@ def _serve(request: Request, channel: Channel, report: dict[str, Any]) -> dict[s
 
 def describe(error: BaseException) -> dict[str, str]:
     """Kind and one-line message of whatever ended the run; the traceback goes to stderr."""
-    if isinstance(error, Cancelled):
-        return {"kind": "cancelled", "message": "the pool check was cancelled"}
     if isinstance(error, Refused):
         return {"kind": error.kind, "message": str(error)}
     if isinstance(error, (BadRequest, json.JSONDecodeError)):
