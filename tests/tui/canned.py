@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -62,8 +62,6 @@ HOST = HostFacts(total_bytes=1900 * GIB, available_bytes=1700 * GIB, cpus=96)
 
 def local_gpu(key: str = "h200") -> GpuFacts:
     """A catalogue GPU as if it were in this machine."""
-    from dataclasses import replace
-
     gpu = find_gpu(key)
     assert gpu is not None
     return replace(gpu, local=True, free_mib=gpu.memory_mib - 512)
@@ -169,7 +167,7 @@ def _pool(draft: Draft) -> PoolPlan:
 def _capacity(draft: Draft, facts: Facts, pool: PoolPlan) -> Capacity:
     assert facts.gpu is not None
     fraction = draft.options.get("mem_fraction_static") or 0.835
-    weights = CHECKPOINTS[draft.model_path or ""].weight_bytes or 0
+    weights = facts.checkpoints[draft.model_path or ""].weight_bytes or 0
     total = facts.gpu.memory_mib << 20
     kv = max(0, int(total * fraction) - weights)
     tokens = kv // pool.bytes_per_token
@@ -225,6 +223,12 @@ class FakeProber:
         if path not in CHECKPOINTS:
             raise ProbeError(f"{path}: not a folder, not in the local hub cache")
         return CHECKPOINTS[path]
+
+    async def fetch(self, hub_id: str) -> Checkpoint:
+        """The hub has one model."""
+        if hub_id != "far/away":
+            raise ProbeError(f"{hub_id}: could not be fetched from the hub (not found)")
+        return replace(QWEN, name=hub_id, key="canned:far", origin="hub")
 
     async def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Five steps and a result."""

@@ -326,3 +326,43 @@ async def test_the_command_is_copied_with_its_environment(running: Running) -> N
         await pilot.press("y")
         await settle(pilot)
         assert app_of(pilot).clipboard == "'X=1 2' sglang serve --model-path 'a b'"
+
+
+async def test_folders_are_walked_while_typing(running: Running, tmp_path: Path) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "models" / "mine" / "config.json").write_text("{}")
+    (tmp_path / "models" / "empty").mkdir()
+    prober = FakeProber()
+    async with running(prober=prober, size=(140, 30)) as pilot:
+        await pilot.press("1", "down", "enter")
+        await settle(pilot)
+        pilot.app.screen.query_one(Input).value = str(tmp_path / "mod")
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        sheet = pilot.app.screen
+        assert isinstance(sheet, PickSheet)
+        assert f"{tmp_path}/models/empty/" in [row.key for row in sheet.list.rows]
+        assert sheet.list.select(f"{tmp_path}/models/mine")
+        await pilot.press("enter")
+        await settle(pilot)
+        assert prober.asked[-1] == f"{tmp_path}/models/mine"
+
+
+@pytest.mark.parametrize(("answer", "name"), [("y", "STARTS"), ("n", "NOT KNOWN")])
+async def test_a_model_of_the_hub_is_fetched_only_when_asked(
+    running: Running, answer: str, name: str
+) -> None:
+    async with running(size=(120, 30)) as pilot:
+        await pilot.press("1", "down", "enter")
+        await settle(pilot)
+        pilot.app.screen.query_one(Input).value = "far/away"
+        await settle(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+        await pilot.pause()
+        assert name_of(pilot) == "ConfirmSheet"
+        assert "Fetch its JSON files" in screen_text(pilot)
+        await pilot.press(answer)
+        await settle(pilot)
+        assert name in screen_text(pilot)

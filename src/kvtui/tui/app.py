@@ -16,6 +16,7 @@ from kvtui.core.draft import Draft
 from kvtui.core.facts import Facts
 from kvtui.core.findings import Change, Finding
 from kvtui.errors import InputError
+from kvtui.tui.base import is_hub_id
 from kvtui.tui.checks import CheckingApp
 from kvtui.tui.prober import Prober
 from kvtui.tui.session import GPU, GPU_COUNT, Judge, change_draft
@@ -95,9 +96,22 @@ class KvtuiApp(CheckingApp):
 
         def take(path: str | None) -> None:
             if path is not None:
-                self.start_with_changes((Change("model_path", path),))
+                self.take_model(path)
 
         self.push_screen(ModelSheet(), take)
+
+    @work(exclusive=True, group="take-model", exit_on_error=False)
+    async def take_model(self, path: str) -> None:
+        """Set a model up; for one that is not here, ask whether to fetch its configuration."""
+        from kvtui.tui.screens.confirm import ConfirmSheet
+
+        draft = change_draft(self.session.draft, (Change("model_path", path),))
+        await self.read_world(draft)
+        if path in self.session.world.missing and is_hub_id(path):
+            question = f"{path} is not on this machine. Fetch its JSON files from the hub?"
+            if await self.push_screen_wait(ConfirmSheet(question, "No weights are fetched.")):
+                await self.fetch_model(path)
+        self.start_with(draft)
 
     def action_pick_gpu(self) -> None:
         """Choose the hardware."""

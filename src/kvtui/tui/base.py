@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -156,6 +157,16 @@ class SessionApp(App[None]):
             else:
                 self.session.world = self.session.world.with_checkpoint(path, found)
 
+    async def fetch_model(self, hub_id: str) -> None:
+        """Read a model's configuration from the hub; why not, where that fails."""
+        self.say(f"fetching the configuration of {hub_id}")
+        try:
+            found = await self.prober.fetch(hub_id)
+        except Exception as error:
+            self.session.world = self.session.world.without_checkpoint(hub_id, one_line(error))
+        else:
+            self.session.world = self.session.world.with_checkpoint(hub_id, found)
+
     @work(exclusive=True, group="machine", exit_on_error=False)
     async def probe_machine(self) -> None:
         """See what this machine has."""
@@ -236,6 +247,11 @@ class SessionApp(App[None]):
         self.notify(
             text, severity="error" if bad else "information", timeout=6 if bad else 3, markup=False
         )
+
+
+def is_hub_id(path: str) -> bool:
+    """True for text of the form `org/name`, which can't be a path on this machine."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", path) is not None and not path.startswith((".", "~"))
 
 
 def one_line(error: Exception) -> str:

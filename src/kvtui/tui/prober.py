@@ -82,6 +82,10 @@ class Prober(Protocol):
         """The configuration of the model that `path` names (folder, config.json or hub id)."""
         ...
 
+    async def fetch(self, hub_id: str) -> Checkpoint:
+        """Like `checkpoint`, for a model that is not here: its JSON files come from the hub."""
+        ...
+
     def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Build the report's pool for real; the last event is the fact, tagged with the key of
         the report or of its pool plan."""
@@ -111,6 +115,10 @@ class NoProber:
     async def checkpoint(self, path: str) -> Checkpoint:
         """Always refuses."""
         raise ProbeError(f"{path}: no way to read models is at hand")
+
+    async def fetch(self, hub_id: str) -> Checkpoint:
+        """Always refuses."""
+        raise ProbeError(f"{hub_id}: no way to the hub is at hand")
 
     async def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Always refuses."""

@@ -43,6 +43,12 @@ class RealProber:
 
         return await asyncio.to_thread(load_checkpoint, path, download=self.download)
 
+    async def fetch(self, hub_id: str) -> Checkpoint:
+        """The configuration of a model on the hub; no weights are fetched."""
+        from kvtui.probe.model import load_checkpoint
+
+        return await asyncio.to_thread(load_checkpoint, hub_id, download=True)
+
     async def pool(self, report: Report) -> AsyncGenerator[PoolEvent, None]:
         """Build the pool in a child process; leaving the loop early takes the child down."""
         from kvtui.probe.pool.client import check_pool

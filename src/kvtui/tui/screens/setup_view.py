@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 JUDGE_AFTER = 0.04
 """Seconds that the cursor must rest before the values of an option are judged."""
 
+AGES_EVERY = 20.0
+"""Seconds between two looks at how old answers are."""
+
 NO_OPTION = (STEP, MORE, DO)
 """Beginnings of row keys that name no option."""
 
@@ -85,6 +88,7 @@ class SetupView(Screen[None]):
         """Follow the app's report and activity."""
         self.watch(self.app, "revision", self._report_changed, init=False)
         self.watch(self.app, "activity", self._activity_changed, init=False)
+        self.set_interval(AGES_EVERY, self._activity_changed)
         self.steps.focus()
         self._show_all()
 
