@@ -1,8 +1,7 @@
-"""The questions: hello, schema, resolve. Each runs in a forked child of the warm probe."""
+"""The questions: hello, resolve. Each runs in a forked child of the warm probe."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -13,6 +12,8 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from typing import Any
+
+from .schema import fields_of, plain
 
 SECRET_WORDS = ("api_key", "password", "token_secret", "watermark_key", "hf_token")
 HEADLINE_LIMIT = 2000
@@ -64,91 +65,6 @@ def _backends() -> dict[str, bool]:
         except (ImportError, ValueError, AttributeError):
             found[backend] = False
     return found
-
-
-def schema(_: dict[str, Any]) -> dict[str, Any]:
-    """Every option as this engine's parser declares it."""
-    import sglang
-    from sglang.srt.server_args import ServerArgs
-
-    parser = argparse.ArgumentParser(prog="sglang serve")
-    ServerArgs.add_cli_args(parser)
-    groups = _groups(ServerArgs)
-    rows = [_option(action, groups) for action in parser._actions if action.dest != "help"]
-    named = {row["name"] for row in rows}
-    for name, default in _fields(ServerArgs):
-        if name not in named:
-            rows.append(
-                {
-                    "name": name,
-                    "flags": [],
-                    "kind": "internal",
-                    "group": groups.get(name, ""),
-                    "help": "",
-                    "default": _plain(default),
-                }
-            )
-    return {"engine_version": sglang.__version__, "options": rows}
-
-
-KINDS = {
-    "_StoreAction": "value", "_StoreTrueAction": "flag", "_StoreFalseAction": "flag",
-    "BooleanOptionalAction": "switch", "DeprecatedStoreTrueAction": "deprecated_flag",
-    "DeprecatedStoreConstAction": "deprecated_const", "DeprecatedAction": "deprecated_flag",
-    "DeprecatedAliasStoreAction": "value", "LoRAPathAction": "lora_paths",
-    "_AppendAction": "value", "_StoreConstAction": "flag",
-}  # fmt: skip
-
-
-def _option(action: Any, groups: dict[str, str]) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "name": action.dest,
-        "flags": list(action.option_strings),
-        "kind": KINDS.get(type(action).__name__, "value"),
-        "group": groups.get(action.dest, ""),
-        "help": action.help or "",
-    }
-    if row["kind"] in ("value", "lora_paths"):
-        row["type"] = getattr(action.type, "__name__", None) or "str"
-    if action.nargs not in (None, 0):
-        row["nargs"] = action.nargs
-    if action.choices is not None:
-        row["choices"] = [_plain(choice) for choice in action.choices]
-    if action.const is not None and row["kind"] != "flag":
-        row["const"] = _plain(action.const)
-    if action.default is not None and action.default is not argparse.SUPPRESS:
-        row["default"] = _plain(action.default)
-    if action.required:
-        row["required"] = True
-    if getattr(action, "new_flag", None):
-        row["new_flag"] = action.new_flag
-    return row
-
-
-def _groups(record: Any) -> dict[str, str]:
-    try:
-        from sglang.srt.arg_groups.arg_utils import namespace_of
-
-        return dict(namespace_of(record))
-    except ImportError:
-        return {}
-
-
-def _fields(record: Any) -> list[tuple[str, Any]]:
-    import dataclasses
-
-    try:
-        from sglang.srt.arg_groups.arg_utils import record_fields
-
-        fields = record_fields(record)
-    except ImportError:
-        fields = dataclasses.fields(record)
-    rows = []
-    for field in fields:
-        default = getattr(field, "default", None)
-        known = isinstance(default, str | int | float | bool | list | dict)
-        rows.append((field.name, default if known else None))
-    return rows
 
 
 def resolve(question: dict[str, Any]) -> dict[str, Any]:
@@ -242,10 +158,10 @@ def resolved_values(arguments: Any) -> dict[str, Any]:
     """Every field's resolved value as JSON, secrets left out, backends and graphs worked out."""
     read = _reader(arguments)
     values: dict[str, Any] = {}
-    for name, _ in _fields(type(arguments)):
+    for name, _ in fields_of(type(arguments)):
         if any(word in name for word in SECRET_WORDS):
             continue
-        values[name] = _plain(read(name))
+        values[name] = plain(read(name))
     common = values.get("attention_backend")
     values["backends"] = [
         values.get("prefill_attention_backend") or common,
@@ -268,10 +184,3 @@ def _reader(arguments: Any) -> Any:
         return lambda name: getattr(arguments, name, None)
     return lambda name: resolution_result(arguments, name)
 
-
-def _plain(value: Any) -> Any:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return value

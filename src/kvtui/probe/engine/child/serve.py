@@ -186,12 +186,12 @@ def work(wire: Wire, message: dict[str, Any], outlet: int, claim: dict[str, Any]
 
 def answer_to(message: dict[str, Any], claim: dict[str, Any] | None) -> dict[str, Any]:
     """Run the question that `ask` names."""
-    from . import pools, questions
+    from . import pools, questions, schema
 
     ask = message.get("ask")
     if ask == "pool":
         return pools.pool(message, claim)
-    known = {"hello": questions.hello, "schema": questions.schema, "resolve": questions.resolve}
+    known = {"hello": questions.hello, "schema": schema.schema, "resolve": questions.resolve}
     if ask not in known:
         return {"error_type": "Question", "error": f"unknown question {ask!r}"}
     return known[ask](message)
