@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from kvtui.core.derived import is_dummy
 from kvtui.core.findings import Severity, Stage, drop, set_to
-from kvtui.core.model.classes import knows_type
+from kvtui.core.model.classes import config_classes, knows_type
 from kvtui.core.model.config import Problem
 from kvtui.core.model.known import FALLBACK, REFUSED, UNKNOWN
 from kvtui.core.model.load import LONGCAT
@@ -248,7 +248,7 @@ BROUGHT = "brought"
     stage=Stage.LOAD,
     option="model_path",
     source="model_loader/utils.py:93",
-    example=Example(overriding(architectures=["UnheardOfForCausalLM"])),
+    example=Example(overriding(architectures=["BambaForCausalLM"])),
     fragments=(
         "Cannot find model module",
         "has no SGlang implementation and the Transformers",
@@ -265,7 +265,13 @@ def architecture_implemented(r: Resolution) -> Iterator[Hit]:
     """
     found = _stands_in(r)
     if found == UNKNOWN:
-        yield hit(f"{r.model.arch} is in neither this release nor its Transformers")
+        told = f"{r.model.arch} is in neither this release nor its Transformers"
+        known = config_classes().get(r.model.model_type)
+        if known is not None and known.own:
+            # The engine brings this model type itself, so no plug-in is behind the class.
+            yield hit(told)
+        else:
+            r.doubt(f"{told}: a newer engine or a plug-in may have it; ask an engine")
     elif found == REFUSED and r.model_impl != "transformers":
         yield hit(f"{r.model.arch} is only in Transformers, with attention that can't be replaced")
 

@@ -16,7 +16,12 @@ from kvtui.core.steps.model_overrides_families import (
     compressed_qsa,
     is_m3_nvfp4,
 )
-from kvtui.core.steps.model_overrides_moe import QWEN_MOE, nemotron_w4a16, qwen_w4a16
+from kvtui.core.steps.model_overrides_moe import (
+    QWEN_MOE,
+    nemotron_quantization,
+    nemotron_w4a16,
+    qwen_w4a16,
+)
 
 FOLDER = "arg_groups/model_overrides"
 M3_NVFP4 = {
@@ -204,6 +209,35 @@ def nemotron_expert_remap(r: Resolution) -> Iterator[Hit]:
         yield hit(
             f"{r.moe_runner_backend} with experts that move",
             set_to("route outside the kernel", moe_runner_backend="flashinfer_trtllm_routed"),
+        )
+
+
+@rule(
+    "KV161",
+    stage=Stage.RESOLVE,
+    option="model_path",
+    source=f"{FOLDER}/nemotron_h.py:69",
+    example=Example(
+        "--quantization modelopt_mixed", model="nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+    ),
+    fragments=("object has no attribute 'quantization_config'",),
+)
+def nemotron_mixed_needs_its_layers(r: Resolution) -> Iterator[Hit]:
+    """A Nemotron-H of mixed precision tells its layers' formats in config.json.
+
+    Why: the engine looks them up under quantization_config there, and a checkpoint that has them
+    in hf_quant_config.json alone ends in an attribute error.
+
+    Fix: copy the table into config.json, or take a checkpoint of one precision.
+    """
+    if arch(r) not in NEMOTRON_H.split() or r.model.hf_config.get("quantization_config"):
+        return
+    method = r.model.quantization
+    if method == "modelopt" or nemotron_quantization(r) == "modelopt_mixed":
+        yield hit(
+            f"config.json of {r.model.name} has no quantization_config, which a {method} "
+            f"{r.model.arch} is read from",
+            *((drop("quantization"),) if r.chose("quantization") else ()),
         )
 
 
@@ -506,6 +540,7 @@ MODEL_OVERRIDE_RULES: tuple[Part, ...] = (
     minicpm_excludes,
     m3_nvfp4_excludes,
     moss_vl_prefill,
+    nemotron_mixed_needs_its_layers,
     nemotron_expert_remap,
     w4a16_runners,
     qwen4_excludes,
