@@ -216,7 +216,7 @@ def _facts_lines(report: Report) -> Iterator[str]:
             yield f"  {line}"
     fact = report.pool_fact
     if fact is not None:
-        where = fact.report.get("device", "?")
+        where = fact.report.get("place", "?")
         yield f"  checked    pool {'built' if fact.ok else 'NOT built'} on {where}"
     engine = report.engine_fact
     if engine is not None:

@@ -74,6 +74,10 @@ def test_a_whole_check() -> None:
     assert outcome.request_key == plans.mha().key == outcome.fact().request_key
     assert outcome.report["built"]["allocated_bytes"] == plans.mha().nbytes
     assert outcome.report["device"]["device"] == "cpu"
+    told = outcome.fact().report
+    assert (told["class"], told["tokens"]) == ("MHATokenToKVPool", 256)
+    assert told["allocated_bytes"] == plans.mha().nbytes
+    assert told["place"]
     assert [(event.step, event.state) for event in events if event.event == "step"] == [
         (name, state)
         for name in ("torch", "build", "exercise", "sweep", "release")

@@ -344,6 +344,14 @@ def test_hashes_are_those_of_the_engine() -> None:
     assert chain([1, 2, 3, 4, 5], 3, None) == [first, second]
     wide = sha256(b"\xff" + pack("<2Q", 1, 1 << 33)).hexdigest()
     assert page_hash([1, 1 << 33], None) == wide
+    # Answers of the engine's native hash (0.5.23).
+    assert chain(list(range(10)), 4, None)[2] == (
+        "c0f85cffd6659bcc560977f93231dd7f03b52d5d8ca09e20f2745161f0e299ce"
+    )
+    assert wide == "5a70c92f9fb3c8ae74332afb9d2798ced9d2a494397f98bc237f19856758eca1"
+    assert namespace_seed("a", None) == (
+        "ad5aea43603f2a5d7b3cb72eb67799416dc43601e325d412f7afecb939b9046f"
+    )
     assert namespace_seed(None, None) is None
     assert namespace_seed("", None) != namespace_seed(None, "")
 

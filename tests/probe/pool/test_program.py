@@ -13,7 +13,7 @@ import pytest
 
 from kvtui.probe.pool.child.request import BadRequest, HostTier, read_request
 from kvtui.probe.pool.client import child_command, program
-from kvtui.probe.pool.protocol import Offload, PoolRequest
+from kvtui.probe.pool.protocol import Offload, PoolRequest, summary
 
 from . import plans
 from .runs import as_child_reads
@@ -124,3 +124,13 @@ def test_bad_requests_name_the_key(changes: dict[str, object], why: str) -> None
 def test_a_request_that_is_no_object_is_refused() -> None:
     with pytest.raises(BadRequest, match="request: expected an object, got list"):
         read_request([1])
+
+
+def test_the_place_names_device_and_size() -> None:
+    device = {"device": "cuda:1", "name": "NVIDIA H200"}
+    built = {"tokens": 5, "allocated_bytes": 7, "reduced": "1.00% of the slots"}
+    report = {"pool_class": "MLATokenToKVPool", "device": device, "built": built}
+    told = summary(report)
+    assert told["place"] == "NVIDIA H200 (cuda:1) at 1.00% of the slots"
+    assert (told["class"], told["tokens"], told["allocated_bytes"]) == ("MLATokenToKVPool", 5, 7)
+    assert summary({}) == {"class": ""}

@@ -182,13 +182,13 @@ def test_no_cgroups_are_no_limit(tmp_path: Path) -> None:
 
 def test_shares_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_host_bytes", lambda: 64 * GIB)
-    assert host_budget(None, 0.25, full=False) == GIB // 2
+    assert host_budget(None, 0.25, full=False) == GIB // 4
     assert host_most(None, 0.25, full=False) == 2 * GIB
     assert host_budget(10 * GIB, 0.25, full=False) == host_most(10 * GIB, 0.25, False) == 10 * GIB
     assert host_budget(None, 0.25, full=True) == int(64 * GIB * 0.9)
-    monkeypatch.setattr(memory, "available_host_bytes", lambda: GIB)
-    assert host_budget(None, 0.25, full=False) == GIB // 4
-    assert host_budget(10 * GIB, 0.25, full=False) == GIB
+    monkeypatch.setattr(memory, "available_host_bytes", lambda: GIB // 2)
+    assert host_budget(None, 0.25, full=False) == GIB // 8
+    assert host_budget(10 * GIB, 0.25, full=False) == GIB // 2
     assert cuda_budget(81 * GIB, None, 0.25, full=False) == 20 * GIB
     assert cuda_budget(81 * GIB, None, 0.25, full=True) == 80 * GIB
     assert cuda_budget(GIB // 2, None, 0.25, full=True) == 0

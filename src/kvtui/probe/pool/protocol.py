@@ -116,5 +116,20 @@ class PoolOutcome:
 
     def fact(self) -> PoolFact:
         """The outcome as a fact for `evaluate`."""
-        report = {**self.report, "error": self.error, "kind": self.kind}
+        report = {**self.report, **summary(self.report), "error": self.error, "kind": self.kind}
         return PoolFact(self.request_key, self.ok, report)
+
+
+def summary(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What headers and presets carry of a check: class, size and place of the built pool."""
+    built, device = report.get("built"), report.get("device")
+    found: dict[str, Any] = {"class": report.get("pool_class", "")}
+    if isinstance(built, Mapping):
+        found["tokens"] = built.get("tokens")
+        found["allocated_bytes"] = built.get("allocated_bytes")
+    if isinstance(device, Mapping):
+        name, index = str(device.get("name", "")), str(device.get("device", ""))
+        place = f"{name} ({index})" if index.startswith("cuda") else name
+        size = built.get("reduced") if isinstance(built, Mapping) else None
+        found["place"] = f"{place} at {size}" if size else place
+    return found

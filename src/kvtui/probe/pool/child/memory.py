@@ -6,7 +6,7 @@ import os
 from pathlib import Path, PurePosixPath
 
 GIB = 1 << 30
-CPU_CAP_BYTES = GIB // 2
+CPU_CAP_BYTES = GIB // 4
 """Most that an unasked check takes of main memory: more proves nothing more, and takes seconds."""
 CPU_MOST_BYTES = 2 * GIB
 """Most that it takes where even the smallest pool of a class is larger than that."""
@@ -111,7 +111,7 @@ def _meminfo(key: str) -> int | None:
 
 
 def host_budget(limit: int | None, share: float, full: bool) -> int:
-    """Bytes of main memory that a pool may take: a share of what is free and at most 512 MiB,
+    """Bytes of main memory that a pool may take: a share of what is free and at most 256 MiB,
     unless a limit or the full size was asked for."""
     available = available_host_bytes()
     if limit is not None:
