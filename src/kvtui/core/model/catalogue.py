@@ -44,16 +44,28 @@ class CatalogueModel:
 def models() -> tuple[CatalogueModel, ...]:
     """All models, by name."""
     path = resources.files("kvtui.core.tables") / "models.json"
-    rows = json.loads(path.read_text(encoding="utf-8"))["models"]
-    return tuple(
-        CatalogueModel(
-            row["id"],
-            tuple(row["tags"]),
-            row["config"],
-            row.get("quant_config"),
-            row.get("weight_bytes"),
+    found: dict[str, CatalogueModel] = {}
+    for row in json.loads(path.read_text(encoding="utf-8"))["models"]:
+        found[row["id"]] = _of_row(row, found)
+    return tuple(sorted(found.values(), key=lambda one: one.name.lower()))
+
+
+def _of_row(row: Mapping[str, Any], known: Mapping[str, CatalogueModel]) -> CatalogueModel:
+    """A row as a model; one with a `base` is that model but for the keys that it names."""
+    if "base" not in row:
+        tags, config = tuple(row["tags"]), row["config"]
+        return CatalogueModel(
+            row["id"], tags, config, row.get("quant_config"), row.get("weight_bytes")
         )
-        for row in rows
+    base = known[row["base"]]
+    merged = {**base.config, **row.get("config", {})}
+    same = "config" not in row
+    return CatalogueModel(
+        row["id"],
+        tuple(row.get("tags", base.tags)),
+        {key: value for key, value in merged.items() if value is not None},
+        row.get("quant_config", base.quant_config),
+        base.weight_bytes if same else None,
     )
 
 
