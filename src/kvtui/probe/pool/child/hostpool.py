@@ -97,22 +97,24 @@ class HostPool:
 
     def _out(self, region: Region, device_pages: torch.Tensor, host_pages: torch.Tensor) -> None:
         data = region.gather(device_pages)
-        run = _contiguous(host_pages)
-        if run is not None:
-            region.memory.narrow(region.pages_axis, *run).copy_(data, non_blocking=True)
-        elif region.pages_axis == 0 and region.page_bytes >= LONG_PAGE_BYTES:
-            for page, one in zip(host_pages.tolist(), data, strict=True):
-                region.memory[page].copy_(one, non_blocking=True)
-        else:
+        stretches = _stretches(region, data, host_pages)
+        if stretches is None:
             region.memory.index_copy_(region.pages_axis, host_pages, data.cpu())
+            return
+        for host, device in stretches:
+            host.copy_(device, non_blocking=True)
 
     def _in(self, region: Region, host_pages: torch.Tensor, device_pages: torch.Tensor) -> None:
-        run = _contiguous(host_pages)
-        if run is not None:
-            data = region.memory.narrow(region.pages_axis, *run)
+        sizes = list(region.memory.shape)
+        sizes[region.pages_axis] = len(host_pages)
+        data = torch.empty(sizes, dtype=region.memory.dtype, device=device_pages.device)
+        stretches = _stretches(region, data, host_pages)
+        if stretches is None:
+            data.copy_(region.memory.index_select(region.pages_axis, host_pages))
         else:
-            data = region.memory.index_select(region.pages_axis, host_pages)
-        region.scatter(data.to(device_pages.device, non_blocking=True), device_pages)
+            for host, device in stretches:
+                device.copy_(host, non_blocking=True)
+        region.scatter(data, device_pages)
 
     def _out_direct(
         self, region: Region, device_pages: torch.Tensor, host_pages: torch.Tensor
@@ -139,6 +141,24 @@ class HostPool:
         parts = torch.split(data, [region.page_bytes for region in self.regions])
         for region, part in zip(self.regions, parts, strict=True):
             region.set_page_data(page, part)
+
+
+def _stretches(
+    region: Region, data: torch.Tensor, host_pages: torch.Tensor
+) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+    """(host, device) pairs of contiguous memory that make up a transfer; None where the pages
+    lie scattered in pieces too short to be copied one by one."""
+    run = _contiguous(host_pages)
+    if region.pages_axis == 0:
+        if run is not None:
+            return [(region.memory.narrow(0, *run), data)]
+        if region.page_bytes >= LONG_PAGE_BYTES:
+            return [(region.memory[page], data[at]) for at, page in enumerate(host_pages.tolist())]
+    elif run is not None:
+        return [
+            (layer.narrow(0, *run), own) for layer, own in zip(region.memory, data, strict=True)
+        ]
+    return None
 
 
 def _contiguous(pages: torch.Tensor) -> tuple[int, int] | None:
