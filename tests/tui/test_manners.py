@@ -101,3 +101,13 @@ def test_the_screen_imports_neither_torch_nor_the_rules_before_they_are_needed()
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_page_of_keys_is_fresh_and_ids_are_unique() -> None:
+    from kvtui.tui.keys import PLACES, as_markdown, bindings_of
+
+    page = Path(__file__).resolve().parents[2] / "docs" / "keys.md"
+    assert page.read_text(encoding="utf-8") == as_markdown(), "run: python -m kvtui.tui.keys"
+    for _, place in PLACES:
+        ids = [binding.id for binding in bindings_of(place)]
+        assert len(ids) == len(set(ids))

@@ -298,7 +298,7 @@ async def test_help_lists_the_keys_of_the_screen(running: Running) -> None:
         await pilot.press("question_mark")
         await settle(pilot)
         text = screen_text(pilot)
-        for words in ("Build the pool for real", "only changed", "rules and engine disagree"):
+        for words in ("build the pool for real", "only changed", "rules and engine disagree"):
             assert words in text
         await pilot.press("escape")
         await settle(pilot)

@@ -62,5 +62,5 @@ def extra_variables(theme: Theme) -> dict[str, str]:
         "kv-cursor": cursor.hex,
         "kv-cursor-text": "#ffffff" if theme.dark else "#0d1116",
         "kv-cursor-blurred": background.blend(foreground, 0.1).hex,
-        "kv-quiet": foreground.blend(background, 0.4).hex,
+        "kv-quiet": foreground.blend(background, 0.4 if theme.dark else 0.32).hex,
     }

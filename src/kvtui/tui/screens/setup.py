@@ -20,25 +20,27 @@ class SetupScreen(SetupEditing):
 
     BINDINGS = [
         Binding("enter", "focused_pick", "change", show=False, id="setup.change"),
-        Binding("f", "fix", "fix", id="fix.first", tooltip="Apply the first fix of what is found"),
-        Binding("F", "fixes", "fixes", id="fix.list", tooltip="All fixes with preview", show=False),
-        Binding("w", "why", "why", id="why", tooltip="The terms of the rule with their values"),
-        Binding("p", "app.pool", "pool check", id="pool.run", tooltip="Build the pool for real"),
+        Binding("f", "fix", "fix", id="fix.first", tooltip="apply the first fix of what is found"),
+        Binding("F", "fixes", "fixes", id="fix.list", tooltip="all fixes with preview", show=False),
+        Binding(
+            "w", "why", "why", id="why", tooltip="why: the terms of the rule with their values"
+        ),
+        Binding("p", "app.pool", "pool check", id="pool.run", tooltip="build the pool for real"),
         Binding(
             "D", "app.save_difference", "save a report of a difference", id="difference", show=False
         ),
         Binding("P", "app.pool_result", "pool result", id="pool.result", show=False),
-        Binding("g", "app.engine", "ask engine", id="engine.ask", tooltip="Ask an SGLang"),
-        Binding("e", "app.export", "export", id="export", tooltip="Command, script, files"),
-        Binding("m", "app.matrix", "matrix", id="matrix", tooltip="Backend by KV dtype"),
-        Binding("t", "app.fit", "fit a target", id="fit", tooltip="Ways to a capacity"),
+        Binding("g", "app.engine", "ask engine", id="engine.ask", tooltip="ask an SGLang"),
+        Binding("e", "app.export", "export", id="export", tooltip="export: command, script, files"),
+        Binding("m", "app.matrix", "matrix", id="matrix", tooltip="matrix: backend by KV dtype"),
+        Binding("t", "app.fit", "fit a target", id="fit", tooltip="ways to a capacity"),
         Binding("slash", "app.search", "find", key_display="/", id="search"),
         Binding("u", "app.undo", "undo", id="undo"),
         Binding("U,ctrl+r", "app.redo", "redo", id="redo", show=False),
         Binding("s", "app.save", "save preset", id="preset.save", show=False),
         Binding("o", "app.open", "open preset", id="preset.open", show=False),
         Binding(
-            "d", "app.compare", "compare", id="compare", show=False, tooltip="Compare with a preset"
+            "d", "app.compare", "compare", id="compare", show=False, tooltip="compare with a preset"
         ),
         Binding("x", "app.explain", "explain an error", id="explain", show=False),
         Binding("y", "app.copy_command", "copy the command", id="command.copy", show=False),
@@ -52,7 +54,7 @@ class SetupScreen(SetupEditing):
         Binding("right,l", "go_in", "into the editor", show=False, id="setup.in"),
         Binding("left,h,escape", "go_back", "back", show=False, id="setup.back"),
         *(
-            Binding(str(n), f"step({n})", step.title, show=False, id=f"step.{step.key}")
+            Binding(str(n), f"step({n})", f"step {step.title}", show=False, id=f"step.{step.key}")
             for n, step in enumerate(STEPS, start=1)
         ),
     ]

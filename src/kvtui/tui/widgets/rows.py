@@ -30,12 +30,12 @@ class RowList(ScrollView, can_focus=True):
     """
 
     BINDINGS = [
-        Binding("down,j", "cursor(1)", "Down", show=False, id="list.down"),
-        Binding("up,k", "cursor(-1)", "Up", show=False, id="list.up"),
-        Binding("pagedown,ctrl+d", "page(1)", "Page down", show=False, id="list.page_down"),
-        Binding("pageup,ctrl+u", "page(-1)", "Page up", show=False, id="list.page_up"),
-        Binding("home", "end(-1)", "First", show=False, id="list.first"),
-        Binding("end,G", "end(1)", "Last", show=False, id="list.last"),
+        Binding("down,j", "cursor(1)", "down", show=False, id="list.down"),
+        Binding("up,k", "cursor(-1)", "up", show=False, id="list.up"),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False, id="list.page_down"),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False, id="list.page_up"),
+        Binding("home", "end(-1)", "first", show=False, id="list.first"),
+        Binding("end,G", "end(1)", "last", show=False, id="list.last"),
     ]
 
     COMPONENT_CLASSES = {"rows--line", "rows--cursor", "rows--hover"}
