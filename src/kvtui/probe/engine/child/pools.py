@@ -9,17 +9,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import inspect
 import io
 import traceback
 from types import SimpleNamespace
 from typing import Any
 
+from .built import buffers_of, called, start_decode_offload, takes_decode_offload, takes_hicache
 from .questions import describe, resolve_launch
+from .release import is_mla, lone_rank, model_of, parallel_widths, reader_of
 
 DEFAULT_TOKENS = 4096
 DEFAULT_REQUESTS = 8
 DEFAULT_STATE_SLOTS = 16
+
+
+REFUSALS = (ValueError, AssertionError, RuntimeError, NotImplementedError)
+"""What the engine raises on purpose; other errors are a stumble of its builder or of ours."""
+NOT_ENOUGH_HERE = ("can't allocate memory", "out of memory", "byte budget")
+"""Refusals that come of the small pool or the small machine, not of the launch."""
 
 
 def pool(question: dict[str, Any], claim: dict[str, Any] | None) -> dict[str, Any]:
@@ -35,23 +42,33 @@ def pool(question: dict[str, Any], claim: dict[str, Any] | None) -> dict[str, An
     answer["pool"] = built
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            Builder(arguments, device, question).describe(built)
-    except ImportError as error:
-        answer["pool_error"] = {
-            "error_type": "NotHere",
-            "error": f"no {error.name} in this release",
-        }
+            pools = Builder(arguments, device, question).describe(built)
+            if _wants_decode_offload(arguments) and not built["decode_offload"]:
+                answer["stage"] = "offload"
+                start_decode_offload(pools)
     except BaseException as error:
-        if is_our_own(error):
-            # The release's builder is called in a way that it does not know: no verdict of it.
-            answer["pool_error"] = describe(error)
-        else:
+        if is_refusal(error):
             answer["accepted"] = False
             answer.update(describe(error))
+        else:
+            answer["pool_error"] = describe(error)
     else:
         answer["stage"] = "done"
     gc.collect()
     return answer
+
+
+def _wants_decode_offload(arguments: Any) -> bool:
+    read = reader_of(arguments)
+    return bool(read("disaggregation_decode_enable_offload_kvcache"))
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error is the engine's word on the launch, and not this program's failure."""
+    if not isinstance(error, REFUSALS) or is_our_own(error):
+        return False
+    text = str(error).lower()
+    return not any(words in text for words in NOT_ENOUGH_HERE)
 
 
 class Builder:
@@ -65,16 +82,25 @@ class Builder:
         self.slots = int(question.get("mamba_slots") or DEFAULT_STATE_SLOTS)
         self.budgets = [int(b) for b in question.get("budget_bytes") or ()]
 
-    def describe(self, out: dict[str, Any]) -> None:
-        """Fill `out` step by step, so that a failure keeps what was found before it."""
-        from sglang.srt.arg_groups.overrides import model_config_of, resolution_result
-        from sglang.srt.configs.hybrid_arch import mambaish_config
-        from sglang.srt.model_executor.pool_configurator import create_memory_pool_configurator
-        from sglang.srt.runtime_context import get_context, publish
+    def describe(self, out: dict[str, Any]) -> Any:
+        """Fill `out` step by step, so that a failure keeps what was found before it.
+
+        Returns the engine's own record of its pools.
+        """
+        from sglang.srt.runtime_context import publish
 
         publish(self.arguments, role="scheduler")
-        model = model_config_of(self.arguments)
-        page_size = resolution_result(self.arguments, "page_size")
+        with parallel_widths(self.arguments):
+            return self._build(out)
+
+    def _build(self, out: dict[str, Any]) -> Any:
+        from sglang.srt.configs.hybrid_arch import mambaish_config
+        from sglang.srt.model_executor.pool_configurator import create_memory_pool_configurator
+        from sglang.srt.runtime_context import get_context
+
+        model = model_of(self.arguments)
+        read = reader_of(self.arguments)
+        page_size = read("page_size")
         owner = self._configurator(model, page_size)
         out["kv_dtype"] = str(owner.kv_cache_dtype).removeprefix("torch.")
         configurator = create_memory_pool_configurator(owner)
@@ -83,9 +109,7 @@ class Builder:
         out["capacity"] = [self._capacity(configurator, b, page_size) for b in self.budgets]
         config = configurator.calculate_pool_sizes_from_max_tokens(self.tokens, page_size)
         config.max_running_requests = self.requests
-        if mambaish_config(model) is not None and (
-            resolution_result(self.arguments, "max_mamba_cache_size") is None
-        ):
+        if mambaish_config(model) is not None and read("max_mamba_cache_size") is None:
             get_context().override("kvtui", max_mamba_cache_size=self.slots)
         config = configurator.finalize_with_max_running_requests(config)
         sizes = owner._derive_pool_sizes(config=config)
@@ -100,38 +124,37 @@ class Builder:
         out["buffers"] = buffers_of(kv_pool)
         out["bytes"] = sum(row["bytes"] for row in out["buffers"])
         out["decode_offload"] = takes_decode_offload(kv_pool)
-        out["hicache"] = takes_hicache(kv_pool, page_size)
+        out["hicache"] = takes_hicache(kv_pool)
+        return pools
 
     def _configurator(self, model: Any, page_size: int) -> Any:
-        from sglang.srt.arg_groups.overrides import resolution_result, use_mla_backend
         from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
         from sglang.srt.mem_cache.kv_cache_dtype import configure_kv_cache_dtype
         from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-        arguments = self.arguments
-        asked = resolution_result(arguments, "kv_cache_dtype")
-        name, dtype = _called(
+        read = reader_of(self.arguments)
+        asked = read("kv_cache_dtype")
+        name, dtype = called(
             configure_kv_cache_dtype,
             server_args_kv_cache_dtype=asked,
             model=None,
             model_dtype=model.dtype,
             is_draft_worker=False,
             is_dflash=False,
-            speculative_draft_attention_backend=resolution_result(
-                arguments, "speculative_draft_attention_backend"
-            ),
+            speculative_draft_attention_backend=read("speculative_draft_attention_backend"),
         )
-        algorithm = resolution_result(arguments, "speculative_algorithm")
+        algorithm = read("speculative_algorithm")
         return _built(
             KVCacheConfigurator,
             device=self.device,
             gpu_id=0,
             attn_dp_size=1,
             pp_size=1,
+            ps=lone_rank(),
             pp_group=SimpleNamespace(world_size=1, rank_in_group=0),
             model=_stand_in(model),
             model_config=model,
-            server_args=arguments,
+            server_args=self.arguments,
             kv_cache_dtype=dtype,
             model_dtype=model.dtype,
             page_size=page_size,
@@ -147,7 +170,7 @@ class Builder:
             draft_parallel_layout=None,
             is_hybrid_swa=model.is_hybrid_swa,
             is_hybrid_swa_compress=getattr(model, "is_hybrid_swa_compress", False),
-            use_mla_backend=use_mla_backend(arguments),
+            use_mla_backend=is_mla(self.arguments),
             layer_info=_layers(model),
             forward_stream=None,
             req_to_token_pool=None,
@@ -166,15 +189,12 @@ class Builder:
 
 
 def is_our_own(error: BaseException) -> bool:
-    """True for an error raised by this program itself, not inside the engine."""
+    """True for an error of this program: raised in it, or for want of process groups."""
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.startswith("<kvtui_child")
-
-
-def _called(function: Any, **words: Any) -> Any:
-    """Call with those words that this release's function takes."""
-    taken = inspect.signature(function).parameters
-    return function(**{name: value for name, value in words.items() if name in taken})
+    if not frames:
+        return True
+    last = frames[-1].filename
+    return last.startswith("<kvtui_child") or last.endswith("/parallel_state.py")
 
 
 def _built(kind: Any, **words: Any) -> Any:
@@ -213,65 +233,6 @@ def _stand_in(model: Any) -> SimpleNamespace:
         named_modules=tuple,
         named_parameters=tuple,
     )
-
-
-def buffers_of(kv_pool: Any) -> list[dict[str, Any]]:
-    """Every group of equal tensors that a pool holds, sub-pools included."""
-    import torch
-
-    rows: dict[str, dict[str, Any]] = {}
-    seen: set[int] = set()
-
-    def add(name: str, tensor: Any, count: int) -> None:
-        if tensor.dim() >= 2 and tensor.numel() > 0 and name not in rows:
-            rows[name] = {
-                "name": name,
-                "dtype": str(tensor.dtype).removeprefix("torch."),
-                "shape": list(tensor.shape),
-                "count": count,
-                "bytes": tensor.numel() * tensor.element_size() * count,
-            }
-
-    def visit(owner: Any, prefix: str, depth: int) -> None:
-        if depth > 3 or id(owner) in seen:
-            return
-        seen.add(id(owner))
-        for key, value in list(getattr(owner, "__dict__", {}).items()):
-            if isinstance(value, torch.Tensor):
-                add(prefix + key, value, 1)
-            elif isinstance(value, list | tuple) and value and isinstance(value[0], torch.Tensor):
-                add(prefix + key, value[0], len(value))
-            elif type(value).__module__.startswith("sglang.srt.mem_cache") and not isinstance(
-                value, type
-            ):
-                visit(value, f"{prefix}{key}.", depth + 1)
-
-    visit(kv_pool, "", 0)
-    return list(rows.values())
-
-
-def takes_decode_offload(kv_pool: Any) -> bool:
-    """Whether the decode offload manager of this release takes the pool's class."""
-    from sglang.srt.disaggregation import decode_kvcache_offload_manager as manager
-
-    names = ("MHATokenToKVPool", "MLATokenToKVPool", "UnifiedSWAKVPool")
-    classes = tuple(c for c in (getattr(manager, name, None) for name in names) if c is not None)
-    return isinstance(kv_pool, classes)
-
-
-def takes_hicache(kv_pool: Any, page_size: int) -> bool | None:
-    """Whether this release has a host pool for the class; None where that can't be told."""
-    try:
-        from sglang.srt.mem_cache.hybrid_cache import hybrid_pool_assembler
-    except ImportError:
-        return None
-    infos = getattr(kv_pool, "get_device_pool_infos", None)
-    if infos is None or not hasattr(hybrid_pool_assembler, "build_kv_host_pool"):
-        return None
-    try:
-        return len(infos()) > 0
-    except Exception:
-        return False
 
 
 def _zeros_for_packed_fp4() -> None:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+from .release import reader_of
 from .schema import fields_of, plain
 
 SECRET_WORDS = ("api_key", "password", "token_secret", "watermark_key", "hf_token")
@@ -121,9 +122,16 @@ def _resolve(argv: list[str]) -> tuple[dict[str, Any], Any]:
             "error": last.partition("error: ")[2] or last,
         }, None
     except BaseException as error:
+        if answer["stage"] == "parse" and _was_resolving(error):
+            answer["stage"] = "resolve"
         return {**answer, **describe(error), "said": said}, None
     answer.update(accepted=True, stage="done", resolved=resolved_values(arguments), said=said)
     return answer, arguments
+
+
+def _was_resolving(error: BaseException) -> bool:
+    """True where the record resolves itself while it is made (releases before `resolve_once`)."""
+    return any(f.name == "__post_init__" for f in traceback.extract_tb(error.__traceback__))
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -156,7 +164,7 @@ def _listen() -> tuple[_Talk, list[str]]:
 
 def resolved_values(arguments: Any) -> dict[str, Any]:
     """Every field's resolved value as JSON, secrets left out, backends and graphs worked out."""
-    read = _reader(arguments)
+    read = reader_of(arguments)
     values: dict[str, Any] = {}
     for name, _ in fields_of(type(arguments)):
         if any(word in name for word in SECRET_WORDS):
@@ -175,12 +183,3 @@ def resolved_values(arguments: Any) -> dict[str, Any]:
         values["cuda_graph_backend_decode"] = str(decode.backend)
         values["cuda_graph_backend_prefill"] = str(prefill.backend)
     return values
-
-
-def _reader(arguments: Any) -> Any:
-    try:
-        from sglang.srt.arg_groups.overrides import resolution_result
-    except ImportError:
-        return lambda name: getattr(arguments, name, None)
-    return lambda name: resolution_result(arguments, name)
-
