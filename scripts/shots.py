@@ -56,7 +56,9 @@ class MadeUpMachine:
         """Passes."""
         yield PoolStep(1, 5, "Build")
         name = report.pool.class_name if report.pool else ""
-        result = {"pool_class": name, "device": "cuda:0", "wall_seconds": 6.0}
+        tokens = report.capacity.max_total_num_tokens // 4 if report.capacity else 0
+        result = {"class": name, "tokens": tokens, "place": "cuda:0 at 25% of the slots",
+                  "wall_seconds": 6.0}  # fmt: skip
         yield PoolFact(report.key, True, result)
 
     async def engine(self, report: Report, on_progress: Callable[[str], None]) -> EngineFact:

@@ -109,11 +109,7 @@ def pool_text(result: Mapping[str, Any]) -> str:
 
 def pool_place(result: Mapping[str, Any]) -> str:
     """Where a pool was built, how long it took, and how far below the planned size."""
-    device = result.get("device")
-    parts = [str(device.get("device")) if isinstance(device, Mapping) else str(device or "?")]
-    built = result.get("built")
-    if isinstance(built, Mapping) and built.get("reduced"):
-        parts.append(str(built["reduced"]))
+    parts = [str(result.get("place") or result.get("device") or "?")]
     if result.get("wall_seconds"):
         parts.append(f"{result['wall_seconds']:.0f} s")
     return ", ".join(parts)
