@@ -123,6 +123,9 @@ class Resolution:
     @property
     def model(self) -> ModelConfig:
         """The model's resolved configuration; raises MissingFact."""
+        held = self.scratch.get("model_config")
+        if held is not None and held[0] == self.model_path:  # rules ask for it a hundred times
+            return held[1]
         from kvtui.core.model.config import model_of
 
         return model_of(self)

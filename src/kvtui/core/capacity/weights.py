@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvtui.core.capacity.figures import Figure, estimated
 from kvtui.core.capacity.inventory import Inventory, inventory
@@ -90,7 +90,7 @@ def _sized(parts: tuple[Part, ...], path: str, scheme: Scheme) -> list[tuple[Par
     ]
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=1024)
 def _loaded(checkpoint: Checkpoint, request: ModelRequest) -> Loaded:
     model = checkpoint_config(checkpoint, request)
     listed, scheme = inventory(model), scheme_of(model)
@@ -126,8 +126,18 @@ def _outside(listed: Inventory, scheme: Scheme, prefix: str) -> list[tuple[Part,
 
 
 def loaded(model: ModelConfig) -> Loaded:
-    """The model's bytes, cached by checkpoint and request; raises on odd configurations."""
-    return _loaded(model.checkpoint, model.request)
+    """The model's bytes, cached by what they depend on; raises on odd configurations."""
+    request = replace(model.request, **BESIDE_WEIGHTS)
+    return _loaded(model.checkpoint, request)
+
+
+BESIDE_WEIGHTS: dict[str, Any] = {
+    "context_length": None,
+    "disable_hybrid_swa_memory": False,
+    "is_embedding": False,
+    "longer_context_allowed": False,
+}
+"""Parts of a request that leave the weights alone, at their usual values."""
 
 
 @dataclass(frozen=True, slots=True)
