@@ -366,3 +366,33 @@ async def test_a_model_of_the_hub_is_fetched_only_when_asked(
         await pilot.press(answer)
         await settle(pilot)
         assert name in screen_text(pilot)
+
+
+async def test_the_palette_goes_to_options_and_rules(running: Running) -> None:
+    async with running(size=(100, 40)) as pilot:
+        await pilot.press("ctrl+p")
+        await settle(pilot)
+        await pilot.press(*"gpu", "minus", *"mem")
+        await pilot.pause(0.3)
+        await settle(pilot)
+        assert "Go to --mem-fraction-static" in screen_text(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        await pilot.pause(0.2)
+        screen = pilot.app.screen
+        assert isinstance(screen, SetupScreen)
+        assert screen.steps.current is not None
+        assert screen.steps.current.key == "mem_fraction_static"
+        await pilot.press("ctrl+p")
+        await settle(pilot)
+        await pilot.press(*"KV780")
+        await pilot.pause(0.3)
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        await pilot.pause(0.2)
+        assert name_of(pilot) == "RuleSheet"
+        assert "It fires on" in screen_text(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert screen.steps.current.key == "disaggregation_decode_enable_offload_kvcache"

@@ -9,6 +9,7 @@ from pathlib import Path
 from textual import work
 from textual.app import SystemCommand
 from textual.binding import Binding
+from textual.command import Provider
 from textual.screen import Screen
 
 from kvtui.core.command import argv_of, quote
@@ -37,12 +38,20 @@ def setup_screen() -> Screen[None]:
     return SetupScreen()
 
 
+def places() -> type[Provider]:
+    """The palette's own provider, imported when the palette is first opened."""
+    from kvtui.tui.commands import Places
+
+    return Places
+
+
 class KvtuiApp(CheckingApp):
     """Set up, judge, check and export a launch."""
 
     TITLE = "kvtui"
     CSS_PATH = "app.tcss"
     COMMAND_PALETTE_BINDING = "ctrl+p"
+    COMMANDS = CheckingApp.COMMANDS | {places}
 
     BINDINGS = [
         Binding("ctrl+n", "new", "new launch", id="new", show=False),
@@ -129,9 +138,10 @@ class KvtuiApp(CheckingApp):
         """Find an option and go to it."""
         from kvtui.tui.screens.search import SearchSheet
 
-        self.push_screen(SearchSheet(step), self._goto)
+        self.push_screen(SearchSheet(step), self.goto)
 
-    def _goto(self, option: str | None) -> None:
+    def goto(self, option: str | None) -> None:
+        """Put the cursor of the set-up on an option; None leaves it where it is."""
         from kvtui.tui.screens.setup import SetupScreen
 
         base = self.screen_stack[0]
@@ -158,7 +168,16 @@ class KvtuiApp(CheckingApp):
         if about is None and option is None:
             self.say("nothing was found that needs a reason")
             return
-        self.push_screen(WhySheet(about, option), self._goto)
+        self.push_screen(WhySheet(about, option), self.goto)
+
+    def show_rule(self, id: str) -> None:
+        """A rule's page."""
+        from kvtui.core.rulebook import find_rule
+        from kvtui.tui.screens.rule import RuleSheet
+
+        rule = find_rule(id)
+        if rule is not None:
+            self.push_screen(RuleSheet(rule), self.goto)
 
     def action_matrix(self) -> None:
         """Attention backend by KV dtype."""
@@ -262,7 +281,7 @@ class KvtuiApp(CheckingApp):
         """Paste an error or a log."""
         from kvtui.tui.screens.explain import ExplainSheet
 
-        self.push_screen(ExplainSheet(), self._goto)
+        self.push_screen(ExplainSheet(), self.goto)
 
     def action_copy_command(self) -> None:
         """Copy the command through the terminal (OSC 52)."""

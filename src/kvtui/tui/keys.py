@@ -16,6 +16,7 @@ from kvtui.tui.screens.fixes import FixSheet
 from kvtui.tui.screens.home import HomeScreen
 from kvtui.tui.screens.matrix import MatrixScreen
 from kvtui.tui.screens.pool import PoolSheet
+from kvtui.tui.screens.rule import RuleSheet
 from kvtui.tui.screens.setup import SetupScreen
 from kvtui.tui.screens.sheet import Sheet
 from kvtui.tui.screens.why import WhySheet
@@ -29,6 +30,7 @@ PLACES: tuple[tuple[str, Any], ...] = (
     ("Sheets", Sheet),
     ("Fixes", FixSheet),
     ("Why", WhySheet),
+    ("Rule", RuleSheet),
     ("Pool check", PoolSheet),
     ("Matrix", MatrixScreen),
     ("Export", ExportSheet),

@@ -11,6 +11,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from kvtui.core.findings import Finding
+from kvtui.core.option_pages import rules_about
+from kvtui.core.rulebook import find_rule, page_of
 from kvtui.tui.layers import STOPS_AT
 from kvtui.tui.reasons import Term, source_of, terms_of
 from kvtui.tui.screens.pages import card, option_head, option_help
@@ -71,8 +73,6 @@ class WhySheet(Sheet[str | None]):
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
     def _finding_parts(self, finding: Finding) -> Iterator[Content]:
-        from kvtui.core.rulebook import find_rule, page_of
-
         g = self.kv.glyphs
         sign, option = finding_head(finding, g)
         yield Content.assemble(sign, "  ", option, "\n", (finding.message, "bold"))
@@ -106,6 +106,9 @@ class WhySheet(Sheet[str | None]):
             yield Content.assemble(("Set by the engine: ", Tone.QUIET), why)
         yield Content.styled("Nothing was found against it.", Tone.QUIET)
         yield option_help(option, report, g)
+        about = rules_about(option)
+        if about:
+            yield Content.assemble(("Rules about it", f"bold {Tone.KEY}"), "\n", card(about))
 
     def action_go(self) -> None:
         """Go to the option."""
