@@ -49,8 +49,8 @@ def _path(name: str) -> Path | None:
 Judged = tuple[dict[str, Report], tuple[Finding, ...], Outcome]
 
 
-def _judge(args: argparse.Namespace, pair: Pair) -> Judged:
-    source = FactSource(download=args.download)
+def judge_pair(pair: Pair, source: FactSource) -> Judged:
+    """(report of each half, findings about both together, the verdict over all)."""
     reports = {r: evaluate(pair.half(r), source.facts(pair.half(r))) for r in ROLES}
     found = pair_findings(reports["prefill"], reports["decode"])
     return reports, found, pair_outcome(reports["prefill"], reports["decode"], found)
@@ -58,7 +58,7 @@ def _judge(args: argparse.Namespace, pair: Pair) -> Judged:
 
 def check_pair(args: argparse.Namespace, pair: Pair) -> int:
     """Judge both halves, and what they must agree on."""
-    reports, found, outcome = _judge(args, pair)
+    reports, found, outcome = judge_pair(pair, FactSource(download=args.download))
     if args.json:
         halves = {role: to_json(report) for role, report in reports.items()}
         rows = [finding_json(finding) for finding in found]
@@ -81,7 +81,7 @@ def export_pair(args: argparse.Namespace, name: str, pair: Pair) -> int:
             f"--format {args.format} holds one launch",
             f"a pair goes as {', '.join(PAIR_EXPORTERS)}",
         )
-    reports, found, outcome = _judge(args, pair)
+    reports, found, outcome = judge_pair(pair, FactSource(download=args.download))
     if outcome is Outcome.FAILS and not args.force:
         errors = [*reports["prefill"].errors, *reports["decode"].errors, *found]
         print(f"kvtui: {errors[0].rule} {errors[0].message}", file=sys.stderr)

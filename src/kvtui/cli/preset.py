@@ -20,10 +20,13 @@ from kvtui.cli.common import (
     split_words,
 )
 from kvtui.cli.layers import add_layer_arguments, ask_layers
+from kvtui.cli.pair import CODES, judge_pair
 from kvtui.core import share
 from kvtui.core.command import argv_of
+from kvtui.core.draft import Draft
 from kvtui.core.evaluate import Report, evaluate
 from kvtui.core.findings import Outcome
+from kvtui.core.pair import Pair
 from kvtui.core.preset import Meta, Preset, dump_preset, load_preset
 from kvtui.core.proof import proof_of
 from kvtui.core.render import lines, verdict_words
@@ -69,36 +72,43 @@ def _list(words: list[str]) -> int:
         return ExitCode.STARTS
     width = max((len(stored.name) for stored in found), default=0)
     for stored in found:
-        meta = stored.preset.meta if stored.preset else None
+        meta = stored.meta
         text = f"{meta.title} · {meta.goal}" if meta else f"can't be read: {stored.error}"
         print(f"{stored.name:<{width}}  {text.strip(' ·')}")
     return ExitCode.STARTS
 
 
 def _haystack(stored: StoredPreset) -> str:
-    preset = stored.preset
-    if preset is None:
+    meta, draft = stored.meta, _draft(stored)
+    if meta is None or draft is None:
         return stored.name.lower()
-    meta = preset.meta
-    parts = [stored.name, meta.title, meta.goal, *meta.tags, preset.draft.gpu or ""]
-    return " ".join([*parts, preset.draft.model_path or ""]).lower()
+    parts = [stored.name, meta.title, meta.goal, *meta.tags, draft.gpu or ""]
+    return " ".join([*parts, draft.model_path or ""]).lower()
+
+
+def _draft(stored: StoredPreset) -> Draft | None:
+    """The launch, or the decode half of a pair."""
+    if stored.pair is not None:
+        return stored.pair.decode
+    return stored.preset.draft if stored.preset is not None else None
 
 
 def _row(stored: StoredPreset) -> dict[str, object]:
-    preset = stored.preset
     base: dict[str, object] = {"name": stored.name, "path": str(stored.path)}
-    if preset is None:
+    meta, draft, preset = stored.meta, _draft(stored), stored.preset
+    if meta is None or draft is None:
         return {**base, "error": stored.error}
     return {
         **base,
-        "title": preset.meta.title,
-        "goal": preset.meta.goal,
-        "tags": list(preset.meta.tags),
-        "model": preset.draft.model_path,
-        "gpu": preset.draft.gpu,
-        "gpu_count": preset.draft.gpu_count,
-        "proof": preset.proof.verdict if preset.proof else None,
-        "stale": preset.is_stale,
+        "title": meta.title,
+        "goal": meta.goal,
+        "tags": list(meta.tags),
+        "pair": stored.pair is not None,
+        "model": draft.model_path,
+        "gpu": draft.gpu,
+        "gpu_count": draft.gpu_count,
+        "proof": preset.proof.verdict if preset and preset.proof else None,
+        "stale": bool(preset and preset.is_stale),
     }
 
 
@@ -201,6 +211,8 @@ def _verify_one(
     stored: StoredPreset, args: argparse.Namespace, source: FactSource
 ) -> tuple[ExitCode, dict[str, object]]:
     base: dict[str, object] = {"name": stored.name, "path": str(stored.path)}
+    if stored.pair is not None:
+        return _verify_pair(stored.pair, base, source)
     if stored.preset is None:
         return ExitCode.UNUSABLE, {**base, "verdict": "unusable", "text": stored.error}
     preset = stored.preset
@@ -217,6 +229,15 @@ def _verify_one(
     return exit_code(report, args.require, broke), {
         **base, "verdict": report.outcome.value, "text": text, "stale": preset.is_stale,
     }  # fmt: skip
+
+
+def _verify_pair(
+    pair: Pair, base: dict[str, object], source: FactSource
+) -> tuple[ExitCode, dict[str, object]]:
+    reports, found, outcome = judge_pair(pair, source)
+    words = [f"{role} {verdict_words(report)}" for role, report in reports.items()]
+    words += [f"{finding.rule} {finding.message}" for finding in found]
+    return CODES[outcome], {**base, "verdict": outcome.value, "text": "; ".join(words)}
 
 
 def _stored(names: list[str]) -> list[StoredPreset]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from kvtui.core.preset import Preset, dump_preset, is_preset_name, load_preset
+from kvtui.core.pair import Pair, is_pair, load_pair
+from kvtui.core.preset import Meta, Preset, dump_preset, is_preset_name, load_preset
 from kvtui.core.suggest import nearest
 from kvtui.errors import InputError
 
@@ -25,6 +26,15 @@ class StoredPreset:
     preset: Preset | None
     error: str = ""
     shipped: bool = False
+    pair: Pair | None = None
+    """A prefill/decode pair, which is two launches that must agree."""
+
+    @property
+    def meta(self) -> Meta | None:
+        """What it is for, where it could be read."""
+        if self.pair is not None:
+            return self.pair.meta
+        return self.preset.meta if self.preset is not None else None
 
 
 def user_folder() -> Path:
@@ -50,7 +60,7 @@ def list_presets() -> Iterator[StoredPreset]:
     seen: set[str] = set()
     for folder in preset_folders():
         try:
-            paths = sorted(folder.glob("*.toml"))
+            paths = sorted(folder.glob("*.toml")) + sorted(folder.glob("pairs/*.toml"))
         except OSError:
             continue
         for path in paths:
@@ -61,9 +71,13 @@ def list_presets() -> Iterator[StoredPreset]:
 
 def read_stored(path: Path) -> StoredPreset:
     """A preset file, or why it can't be read."""
-    shipped = path.parent == shipped_folder()
+    shipped = shipped_folder() in path.parents
     try:
-        return StoredPreset(path.stem, path, load_preset(_text(path), str(path)), shipped=shipped)
+        text = _text(path)
+        if is_pair(text):
+            pair = load_pair(text, str(path))
+            return StoredPreset(path.stem, path, None, shipped=shipped, pair=pair)
+        return StoredPreset(path.stem, path, load_preset(text, str(path)), shipped=shipped)
     except InputError as error:
         return StoredPreset(path.stem, path, None, str(error), shipped)
 
@@ -76,9 +90,9 @@ def find_stored(name: str) -> StoredPreset:
             raise InputError(f"{name}: no such preset file", "kvtui preset list shows names")
         return _usable(read_stored(path))
     for folder in preset_folders():
-        candidate = folder / f"{name}.toml"
-        if is_preset_name(name) and candidate.is_file():
-            return _usable(read_stored(candidate))
+        for candidate in (folder / f"{name}.toml", folder / "pairs" / f"{name}.toml"):
+            if is_preset_name(name) and candidate.is_file():
+                return _usable(read_stored(candidate))
     known = [stored.name for stored in list_presets()]
     near = nearest(name, known)
     hint = f"nearest: {near}" if near else "kvtui preset list shows names"
@@ -93,6 +107,8 @@ def find_preset(name: str) -> Preset:
 
 
 def _usable(stored: StoredPreset) -> StoredPreset:
+    if stored.pair is not None:
+        raise InputError(f"{stored.path}: a prefill/decode pair", "kvtui check and export take it")
     if stored.preset is None:
         raise InputError(stored.error)
     return stored
