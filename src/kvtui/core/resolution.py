@@ -125,7 +125,8 @@ class Resolution:
         """The model's resolved configuration; raises MissingFact."""
         held = self.scratch.get("model_config")
         if held is not None and held[0] == self.model_path:  # rules ask for it a hundred times
-            return held[1]
+            found: ModelConfig = held[1]
+            return found
         from kvtui.core.model.config import model_of
 
         return model_of(self)
