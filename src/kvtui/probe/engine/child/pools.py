@@ -240,10 +240,12 @@ def _zeros_for_packed_fp4() -> None:
     import torch
 
     plain = torch.zeros
-    packed: Any = getattr(torch, "float4_e2m1fn_x2", None)
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        return
+    packed = torch.float4_e2m1fn_x2
 
     def zeros(*shape: Any, **options: Any) -> Any:
-        if packed is not None and options.get("dtype") is packed:
+        if options.get("dtype") is packed:
             return plain(*shape, **{**options, "dtype": torch.uint8}).view(packed)
         return plain(*shape, **options)
 
