@@ -26,7 +26,7 @@ def test_terms_name_options_model_gpu_and_pool_with_present_values() -> None:
     )
     draft = change_draft(draft, (Change("@gpu", "h200"),))
     facts = world_with(model).facts(draft)
-    terms = {term.name: term for term in terms_of("KV780", draft, facts)}
+    terms = {term.name: term for term in terms_of("KV780", draft, facts) or ()}
     assert terms["disaggregation_mode"].value == "decode"
     assert terms["disaggregation_mode"].origin == "chosen"
     assert terms["pool.class_name"].value == "HybridLinearKVPool"
@@ -35,14 +35,14 @@ def test_terms_name_options_model_gpu_and_pool_with_present_values() -> None:
 def test_a_rule_that_does_not_fire_has_no_terms() -> None:
     draft = change_draft(parse(["--model-path", "Qwen/Qwen3-8B"]), (Change("@gpu", "h200"),))
     facts = world_with("Qwen/Qwen3-8B").facts(draft)
-    assert terms_of("KV780", draft, facts) == ()
-    assert terms_of("no such rule", draft, facts) == ()
+    assert terms_of("KV780", draft, facts) is None
+    assert terms_of("no such rule", draft, facts) is None
 
 
 def test_watching_changes_no_verdict() -> None:
     """Every rule with an example gives its finding under watch, too."""
     checked = 0
-    for rule in [part for part in PIPELINE if isinstance(part, Rule) and part.example][::12]:
+    for rule in [part for part in PIPELINE if isinstance(part, Rule) and part.example][::5]:
         assert rule.example is not None
         words = ["--model-path", rule.example.model, *rule.example.argv.split()]
         draft = change_draft(parse(words), (Change("@gpu", rule.example.gpu),))
@@ -55,5 +55,5 @@ def test_watching_changes_no_verdict() -> None:
         fires = any(f.rule == rule.id for f in evaluate(draft, facts).findings)
         if fires:
             checked += 1
-            assert terms_of(rule.id, draft, facts), rule.id
+            assert terms_of(rule.id, draft, facts) is not None, rule.id
     assert checked > 5

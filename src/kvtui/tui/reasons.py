@@ -122,8 +122,8 @@ class _Noting(Resolution):
         return found if self.notes is None else _Watched(found, "gpu.", self.notes)
 
 
-def terms_of(rule_id: str, draft: Draft, facts: Facts) -> tuple[Term, ...]:
-    """What the rule reads on this launch, in order; empty for a rule that is not there."""
+def terms_of(rule_id: str, draft: Draft, facts: Facts) -> tuple[Term, ...] | None:
+    """What the rule reads on this launch, in order; None where it does not fire."""
     raw = {**catalogue().defaults, **draft.options}
     r = _Noting(draft, facts, raw)
     for part in PIPELINE:
@@ -133,7 +133,7 @@ def terms_of(rule_id: str, draft: Draft, facts: Facts) -> tuple[Term, ...]:
                 return terms
         else:
             _run(part, r)
-    return ()
+    return None
 
 
 def _watch(rule: Rule, r: _Noting) -> tuple[Term, ...]:

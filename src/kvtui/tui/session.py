@@ -64,7 +64,7 @@ class World:
             gpu=gpu,
             gpu_count=count,
             host=None if claimed else machine.host,  # a named GPU is in another machine
-            engine_version=machine.engine,
+            engine_version=self.engine.version if self.engine else machine.engine,
             pool=self.pool,
             engine=self.engine,
             missing=missing,
