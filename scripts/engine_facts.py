@@ -1,10 +1,11 @@
-"""Write down every option of a released SGLang: `options-VERSION.json`.
+"""Write down what differs by release: `options-VERSION.json`, `lacks-VERSION.json`.
 
     python scripts/engine_facts.py --version 0.5.23 --cache ~/.cache/kvtui-engine
     python scripts/engine_facts.py --engine "docker run --rm -i IMAGE python3"
 
-asks that engine through kvtui's own probe. With `--check` it writes nothing and exits 1 where the
-stored table is stale.
+asks that engine through kvtui's own probe for every option, and, for a release older than the one
+that the rules describe, which rules' examples it accepts. With `--check` it writes nothing and
+exits 1 where a stored table is stale.
 """
 
 from __future__ import annotations
@@ -15,25 +16,44 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine_facts_rules import lacking_of
+
+from kvtui.core.options import NEWEST
 from kvtui.errors import InputError
 from kvtui.probe.engine.client import EngineError, ask_once
-from kvtui.probe.engine.discover import find_engine
+from kvtui.probe.engine.discover import EnginePython, find_engine
 
 TABLES = Path(__file__).resolve().parents[1] / "src" / "kvtui" / "core" / "tables"
 
 
-def table_of(engine: str) -> dict[str, Any]:
-    """The engine's answer to `schema`; raises EngineError where it is not fit for a table."""
-    found = find_engine(engine)
+def engine_of(wanted: str) -> EnginePython:
+    """The engine that is meant; raises EngineError."""
+    found = find_engine(wanted)
     if found is None:
         raise EngineError("no SGLang was found", "name one with --engine")
-    answer = ask_once(found, [{"ask": "schema"}])[0]
+    return found
+
+
+def table_of(engine: EnginePython) -> dict[str, Any]:
+    """The engine's answer to `schema`; raises EngineError where it is not fit for a table."""
+    answer = ask_once(engine, [{"ask": "schema"}])[0]
     if not isinstance(answer.get("options"), list):
-        raise EngineError(f"{found.place}: {answer.get('error', 'no options in its answer')}")
+        raise EngineError(f"{engine.place}: {answer.get('error', 'no options in its answer')}")
     strange = {row["action"] for row in answer["options"] if "action" in row}
     if strange:
         raise EngineError(f"argparse actions unknown to the probe: {', '.join(sorted(strange))}")
     return answer
+
+
+def tables_of(engine: EnginePython) -> dict[str, str]:
+    """File name and text of every table of one release."""
+    table = table_of(engine)
+    version = table["engine_version"]
+    texts = {f"options-{version}.json": text_of(table)}
+    if version != NEWEST:
+        lacks = {"engine_version": version, "rules": lacking_of(engine)}
+        texts[f"lacks-{version}.json"] = json.dumps(lacks, indent=1) + "\n"
+    return texts
 
 
 def text_of(table: dict[str, Any]) -> str:
@@ -58,19 +78,19 @@ def main() -> int:
     if wanted.version:
         engine = str(wanted.cache.expanduser() / f"sglang-{wanted.version}")
     try:
-        table = table_of(engine)
+        texts = tables_of(engine_of(engine))
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    path = wanted.folder / f"options-{table['engine_version']}.json"
-    text = text_of(table)
-    if wanted.check:
+    stale = False
+    for name, text in texts.items():
+        path = wanted.folder / name
         fresh = path.exists() and path.read_text(encoding="utf-8") == text
-        print(f"{path.name}: {'fresh' if fresh else 'stale'}")
-        return 0 if fresh else 1
-    path.write_text(text, encoding="utf-8")
-    print(f"{path}: {len(table['options'])} options")
-    return 0
+        stale |= not fresh
+        if not wanted.check:
+            path.write_text(text, encoding="utf-8")
+        print(f"{name}: {'fresh' if fresh else 'stale' if wanted.check else 'written'}")
+    return 1 if stale and wanted.check else 0
 
 
 if __name__ == "__main__":

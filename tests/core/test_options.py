@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,8 @@ def test_table_is_fresh() -> None:
     """The stored table is what the installed engine of that release declares."""
     engine = engine_home()
     done = subprocess.run(
-        [engine / "bin" / "python", ROOT / "scripts" / "engine_facts.py", "--check",
-         ROOT / "src" / "kvtui" / "core" / "tables"],
-        env={**os.environ, "LD_LIBRARY_PATH": str(engine / "stub")},
+        [sys.executable, ROOT / "scripts" / "engine_facts.py", "--check",
+         "--engine", engine / "bin" / "python"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-500:]

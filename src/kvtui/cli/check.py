@@ -48,6 +48,9 @@ def run(words: list[str], _word: str) -> int:
         "--require", choices=("rules", "pool", "engine"),
         help="exit with 3 unless the launch was checked that far",
     )  # fmt: skip
+    parser.add_argument(
+        "--report", metavar="FILE", help="write there where rules and engine differ"
+    )
     from kvtui.cli.layers import add_layer_arguments
 
     add_layer_arguments(parser)
@@ -69,11 +72,31 @@ def _single(args: argparse.Namespace, engine_words: list[str] | None) -> int:
     draft = read_launch(args, engine_words)
     report = evaluate(draft, FactSource(download=args.download).facts(draft))
     report, broke = ask_layers(args, report)
+    if args.report:
+        _save_difference(report, args.report)
     if args.json:
         print(json.dumps(to_json(report)))
     else:
         print("\n".join(lines(report)))
     return exit_code(report, args.require, broke)
+
+
+def _save_difference(report: Report, name: str) -> None:
+    """Write a report that can be sent to us, where rules and engine differ."""
+    from datetime import UTC, datetime
+    from pathlib import Path
+
+    from kvtui.core.difference import difference_of
+    from kvtui.probe.presets import write_whole
+
+    if not report.disagrees:
+        known = "agree" if report.engine_fact is not None else "can't be compared"
+        print(f"kvtui: rules and engine {known}, so {name} was not written", file=sys.stderr)
+        return
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    data = difference_of(report, time)
+    write_whole(Path(name), json.dumps(data, indent=2, default=str) + "\n")
+    print(f"kvtui: rules and engine differ; {name} holds what is needed", file=sys.stderr)
 
 
 def exit_code(report: Report, require: str | None, broke: bool = False) -> ExitCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ from kvtui.cli.common import (
     read_text,
     split_words,
 )
+from kvtui.cli.pair import pair_of
+from kvtui.core.draft import Draft
 from kvtui.core.evaluate import evaluate
 from kvtui.core.options import catalogue
-from kvtui.core.schema_diff import Schema, diff_schemas, touching
+from kvtui.core.pair import ROLES
+from kvtui.core.schema_diff import Schema, SchemaChange, diff_schemas, touching
 from kvtui.errors import InputError
 from kvtui.exit_codes import ExitCode
 from kvtui.probe.engine.client import EngineError, ask_once
@@ -151,22 +154,34 @@ def _diff(words: list[str]) -> int:
     old, new = _schema_from(args.old), _schema_from(args.new)
     changes = diff_schemas(old, new)
     concerned = {
-        str(path): touching(changes, read_preset(str(path)), old, new)
+        name: touching(changes, draft, old, new)
         for path in _preset_files(args.presets)
+        for name, draft in _launches(path)
     }
     if args.json:
         rows = [{"kind": c.kind, "option": c.flag, "text": c.text} for c in changes]
+        touched = {name: [c.text for c in found] for name, found in concerned.items()}
         print(json.dumps({"from": old["engine_version"], "to": new["engine_version"],
-                          "changes": rows, "presets": concerned}))  # fmt: skip
+                          "changes": rows, "presets": touched}))  # fmt: skip
         return ExitCode.STARTS
     print(f"SGLang {old['engine_version']} -> {new['engine_version']}: {len(changes)} changes")
     for change in changes:
         print(f"  {change.kind:<10}  {change.text}")
-    for name, lines in concerned.items():
-        print(f"{name}: {'nothing changes' if not lines else ''}")
-        for line in lines:
-            print(f"  {line}")
+    for name, found in concerned.items():
+        print(f"{name}: {_in_short(found)}")
+        for change in found:
+            if change.kind != "default":
+                print(f"  {change.kind:<10}  {change.text}")
     return ExitCode.STARTS
+
+
+def _in_short(found: tuple[SchemaChange, ...]) -> str:
+    """What concerns a preset, in one line; changed defaults are listed above for all."""
+    defaults = sum(change.kind == "default" for change in found)
+    named = len(found) - defaults
+    parts = [f"{named} of its options change"] if named else []
+    parts += [f"{defaults} defaults change that it leaves alone"] if defaults else []
+    return ", ".join(parts) or "nothing changes"
 
 
 def _schema_from(name: str) -> Schema:
@@ -217,6 +232,16 @@ def _preset_files(names: list[str]) -> list[Path]:
         path = Path(name)
         found += sorted(path.glob("**/*.toml")) if path.is_dir() else [path]
     return found
+
+
+def _launches(path: Path) -> Iterator[tuple[str, Draft]]:
+    """(name, launch) of a preset, or of both halves of a prefill and decode pair."""
+    pair = pair_of(str(path))
+    if pair is None:
+        yield str(path), read_preset(str(path))
+        return
+    for role in ROLES:
+        yield f"{path} ({role})", pair[1].half(role)
 
 
 def add_engine_argument(parser: argparse.ArgumentParser) -> None:

@@ -81,7 +81,8 @@ def _ask_engine(wanted: str, report: Report) -> tuple[Report, bool]:
             fact = await ask_engine(probe, report, pool=True, on_progress=say)
         finally:
             await probe.close()
-        return evaluate(report.draft, replace(report.facts, engine=fact))
+        facts = replace(report.facts, engine=fact, engine_version=fact.version)
+        return evaluate(report.draft, facts)
 
     try:
         return asyncio.run(ask()), False

@@ -12,6 +12,7 @@ from kvtui.core.findings import STAGE_ORDER, Finding, Outcome, Severity, Stage, 
 from kvtui.core.options import NEWEST, catalogue
 from kvtui.core.pipeline import PIPELINE
 from kvtui.core.pools.spec import PoolPlan
+from kvtui.core.releases import earlier_release
 from kvtui.core.request import request_key
 from kvtui.core.resolution import Origin, Resolution, Sizing
 
@@ -92,6 +93,11 @@ def evaluate(draft: Draft, facts: Facts, sizing: Sizing | None = None) -> Report
             if any(f.stage is Stage.PARSE and f.severity is Severity.ERROR for f in r.findings):
                 continue  # it tripped over a value that the parser refuses anyway
             r.doubt(f"rule {part.name} could not be evaluated: {type(error).__name__}: {error}")
+    earlier = earlier_release(facts.engine_version)
+    if earlier is not None:
+        from kvtui.core.for_release import judge_for
+
+        judge_for(r, earlier)
     unknowns = (*(f"{name}: {why}" for name, why in r.missing.items()), *r.unknowns)
     key = request_key(draft, facts)
     engine = facts.engine if facts.engine and facts.engine.request_key == key else None

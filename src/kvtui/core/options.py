@@ -168,6 +168,7 @@ def catalogue(version: str = NEWEST) -> Catalogue:
     )
 
 
+@cache
 def stored_versions() -> tuple[str, ...]:
     """Releases whose options are stored, oldest first."""
     names = (item.name for item in resources.files("kvtui.core.tables").iterdir())

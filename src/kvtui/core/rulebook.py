@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from kvtui.core.pipeline import PIPELINE
+from kvtui.core.releases import since_of
 from kvtui.core.render import flag_of
 from kvtui.core.resolution import Rule
 
@@ -76,7 +77,7 @@ def page_of(rule: Rule) -> Page:
         )
     return Page(
         rule.id, title, parts["why"], parts["fix"], flag_of(rule.option), rule.stage.value,
-        rule.severity.value, rule.source, example, rule.since, rule.until,
+        rule.severity.value, rule.source, example, rule.since or since_of(rule.id), rule.until,
     )  # fmt: skip
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvtui.core.draft import Draft
+from kvtui.core.options import catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +88,40 @@ def _join(values: Iterable[Any]) -> str:
     return ", ".join(str(value) for value in values)
 
 
-def touching(changes: Iterable[SchemaChange], draft: Draft, old: Schema, new: Schema) -> list[str]:
-    """What the changes do to one launch: one line for each option of it that is concerned."""
+def touching(
+    changes: Iterable[SchemaChange], draft: Draft, old: Schema, new: Schema
+) -> tuple[SchemaChange, ...]:
+    """The changes that concern one launch, worded for it.
+
+    A changed default concerns a launch that leaves the option alone, every other change one that
+    names it, also where the newest release no longer knows the word.
+    """
     before, after = rows_by_name(old), rows_by_name(new)
-    lines: list[str] = []
+    named = {*draft.options, *_old_names(draft, before)}
+    found: list[SchemaChange] = []
     for change in changes:
         value = draft.options.get(change.option)
         if change.kind == "default":
-            if change.option not in draft.options:
-                lines.append(change.text)
-        elif change.option not in draft.options or change.kind == "came":
+            if change.option not in named:
+                found.append(change)
+        elif change.option not in named or change.kind == "came":
             continue
         elif change.kind == "choices":
             choices = after[change.option].get("choices")
             if choices and value not in choices and change.option in before:
-                lines.append(f"{change.flag} {value}: no longer a choice")
-        else:
-            lines.append(change.text)
-    return lines
+                found.append(replace(change, text=f"{change.flag} {value}: no longer a choice"))
+        elif change.kind != "spelling" or _written(draft, change) == change.flag:
+            found.append(change)
+    return tuple(found)
+
+
+def _written(draft: Draft, change: SchemaChange) -> str:
+    """How the launch spells the option that a change is about."""
+    known = catalogue().options.get(change.option)
+    return draft.spelled.get(change.option, known.flag if known is not None else change.flag)
+
+
+def _old_names(draft: Draft, before: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Options of the old release among the words that the newest does not know."""
+    words = {group[0].partition("=")[0] for group in draft.unknown_groups}
+    return {name for name, row in before.items() if words & set(row["flags"])} if words else set()

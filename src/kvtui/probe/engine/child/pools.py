@@ -71,6 +71,10 @@ def is_refusal(error: BaseException) -> bool:
     return not any(words in text for words in NOT_ENOUGH_HERE)
 
 
+class UnpreparedError(Exception):
+    """What a server does before it builds pools could not be done here."""
+
+
 class Builder:
     """Walks the engine's own way from resolved arguments to pools."""
 
@@ -89,8 +93,12 @@ class Builder:
         """
         from sglang.srt.runtime_context import publish
 
-        publish(self.arguments, role="scheduler")
-        with parallel_widths(self.arguments):
+        with contextlib.ExitStack() as stack:
+            try:
+                publish(self.arguments, role="scheduler")
+                stack.enter_context(parallel_widths(self.arguments))
+            except Exception as error:
+                raise UnpreparedError(f"{type(error).__name__}: {error}") from error
             return self._build(out)
 
     def _build(self, out: dict[str, Any]) -> Any:
@@ -246,7 +254,7 @@ def _zeros_for_packed_fp4() -> None:
 
     def zeros(*shape: Any, **options: Any) -> Any:
         if options.get("dtype") is packed:
-            return plain(*shape, **{**options, "dtype": torch.uint8}).view(packed)
+            return plain(*shape, **{**options, "dtype": torch.uint8}).view(options["dtype"])
         return plain(*shape, **options)
 
     torch.zeros = zeros

@@ -47,7 +47,7 @@ def parallel_widths(arguments: Any) -> contextlib.AbstractContextManager[Any]:
     """Lets a lone process read the widths that the launch asks for.
 
     Later releases work them out of the arguments; earlier ones ask process groups, which only a
-    running server has. Widths that can be read are left alone.
+    running server has.
     """
     from sglang.srt.runtime_context import get_parallel
 
@@ -64,11 +64,20 @@ def parallel_widths(arguments: Any) -> contextlib.AbstractContextManager[Any]:
         "dcp_size": spread, "dcp_rank": 0, "dcp_enabled": spread > 1,
         "attn_dcp_size": spread, "attn_dcp_rank": 0,
     }  # fmt: skip
-    context = get_parallel()
+    context: Any = get_parallel()
+    if _readable(context, "attn_tp_size"):
+        return contextlib.nullcontext()
     unread = {}
     for name, value in wanted.items():
-        try:
-            getattr(context, name)
-        except Exception:
+        if hasattr(type(context), name) and not _readable(context, name):
             unread[name] = value
-    return context.override(**unread) if unread else contextlib.nullcontext()
+    override: contextlib.AbstractContextManager[Any] = context.override(**unread)
+    return override
+
+
+def _readable(context: Any, name: str) -> bool:
+    try:
+        getattr(context, name)
+    except Exception:
+        return False
+    return True

@@ -168,7 +168,11 @@ def kill(pid: int) -> None:
 
 
 def work(wire: Wire, message: dict[str, Any], outlet: int, claim: dict[str, Any] | None) -> None:
-    """Answer one question in a forked child; never returns."""
+    """Answer one question in a forked child; never returns.
+
+    `took_s` and `cpu_s` say what it cost over there.
+    """
+    began = time.monotonic()
     try:
         os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -178,6 +182,8 @@ def work(wire: Wire, message: dict[str, Any], outlet: int, claim: dict[str, Any]
         from .questions import describe
 
         answer = describe(error)
+    answer["took_s"] = round(time.monotonic() - began, 3)
+    answer["cpu_s"] = round(time.process_time(), 3)
     data = json.dumps(answer, default=str).encode()
     while data:
         data = data[os.write(outlet, data) :]
