@@ -202,3 +202,13 @@ def test_check_with_the_pool_built_on_the_cpu(capsys: pytest.CaptureFixture[str]
     code, answer, err = check(capsys, *words)
     assert code == 0, err
     assert answer["checked"]["pool"]["ok"] is True
+
+
+def test_secrets_stay_out_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--gpu", "h100", "--", *QWEN, "--api-key", "s3cret", "--admin-api-key", "s3cret"]
+    code, answer, _ = check(capsys, *words)
+    assert code == 0
+    assert "s3cret" not in json.dumps(answer)
+    assert answer["effective"]["api_key"] == "***"
+    assert answer["command"][-4:] == ["--api-key", "${SGLANG_API_KEY}", "--admin-api-key",
+                                      "${SGLANG_ADMIN_API_KEY}"]  # fmt: skip

@@ -71,6 +71,6 @@ def _pool(left: Report, right: Report) -> Iterator[Row]:
 
 
 def _capacity(left: Report, right: Report) -> Iterator[Row]:
-    sides = [dict(getattr(r.capacity, "figures", dict)()) for r in (left, right)]
+    sides = [r.capacity.figures() if r.capacity is not None else {} for r in (left, right)]
     for name in dict.fromkeys([*sides[0], *sides[1]]):
         yield Row(name, sides[0].get(name, "–"), sides[1].get(name, "–"))

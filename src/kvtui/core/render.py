@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from kvtui.core.command import argv_of
+from kvtui.core.draft import Draft
 from kvtui.core.evaluate import Report
 from kvtui.core.findings import Finding, Fix, Outcome, Severity
 from kvtui.core.options import catalogue
 from kvtui.core.pools.spec import PoolPlan
 from kvtui.core.scope import unjudged
+from kvtui.core.secrets import holds_secret, secrets_of, without_secrets
 
 JSON_SCHEMA = 1
+HIDDEN = "***"
+"""Stands where a secret would."""
 
 EFFECTIVE = (
     "kv_cache_dtype", "page_size", "mem_fraction_static", "chunked_prefill_size",
@@ -54,8 +57,17 @@ def to_json(report: Report) -> dict[str, Any]:
         "pool": pool_json(report.pool) if report.pool else None,
         "capacity": _capacity(report),
         "checked": checked(report),
-        "command": list(argv_of(report.draft)),
+        "command": command_words(report.draft),
     }
+
+
+def command_words(draft: Draft) -> list[str]:
+    """The command's words; a secret stands as the environment variable that is to hold it."""
+    words = list(argv_of(without_secrets(draft)))
+    for name in secrets_of(draft):
+        if not name.startswith("env:"):
+            words += [flag_of(name) or name, f"${{SGLANG_{name.upper()}}}"]
+    return words
 
 
 def checked(report: Report) -> dict[str, Any]:
@@ -69,6 +81,11 @@ def checked(report: Report) -> dict[str, Any]:
             "version": engine.version,
             "place": engine.place,
             "at": engine.asked_at,
+            "stage": engine.stage,
+            "error": engine.error,
+            "error_type": engine.error_type,
+            "error_at": engine.at,
+            "disagrees": report.disagrees,
         }
         if engine
         else None,
@@ -111,7 +128,11 @@ def effective(report: Report) -> dict[str, Any]:
         shown["cuda_graph_backend_prefill"] = graph.prefill.backend
     defaults = catalogue().defaults
     for name, value in plan.values.items():
-        if name not in shown and name != "cuda_graph_config" and value != defaults.get(name):
+        if name in shown or name == "cuda_graph_config" or value == defaults.get(name):
+            continue
+        if value is not None and holds_secret(name, value):
+            shown[name] = HIDDEN
+        else:
             shown[name] = value if _is_json(value) else str(value)
     return shown
 
@@ -140,14 +161,7 @@ def pool_json(pool: PoolPlan) -> dict[str, Any]:
 
 
 def _capacity(report: Report) -> dict[str, Any] | None:
-    capacity = report.capacity
-    if capacity is None:
-        return None
-    to_dict = getattr(capacity, "to_json", None)
-    if to_dict is not None:
-        data: dict[str, Any] = to_dict()
-        return data
-    return asdict(capacity) if is_dataclass(capacity) else None
+    return report.capacity.to_json() if report.capacity is not None else None
 
 
 def verdict_words(report: Report) -> str:
@@ -209,11 +223,8 @@ def _facts_lines(report: Report) -> Iterator[str]:
             f"  pool       {pool.class_name}, {pool.kv_dtype}, {pool.bytes_per_token:,} bytes per "
             f"token and rank, page {pool.page_size}"
         )
-    capacity = report.capacity
-    summary = getattr(capacity, "summary", None)
-    if callable(summary):
-        for line in summary():
-            yield f"  {line}"
+    if report.capacity is not None:
+        yield from (f"  {line}" for line in report.capacity.summary())
     fact = report.pool_fact
     if fact is not None:
         where = fact.report.get("place", "?")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvtui.core.capacity.figures import Figure
 from kvtui.core.capacity.host import HostNeed
-from kvtui.core.capacity.view import as_json, as_lines
+from kvtui.core.capacity.view import as_figures, as_json, as_lines
 from kvtui.core.pools.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -127,6 +127,10 @@ class Capacity:
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON types, with kind and likely error of each."""
         return as_json(self)
+
+    def figures(self) -> dict[str, str]:
+        """Short figures by name."""
+        return as_figures(self)
 
     def summary(self) -> tuple[str, ...]:
         """Lines for people."""

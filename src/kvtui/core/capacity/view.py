@@ -80,9 +80,32 @@ def spread_text(figure: Figure) -> str:
 def _contexts(c: Capacity) -> str:
     parts = []
     for context, count in c.fits.items():
-        size = f"{context // 1024}k" if context >= 1024 else str(context)
-        parts.append(f"{count:,} at {size}")
+        parts.append(f"{count:,} at {size_of(context)}")
     return ", ".join(parts)
+
+
+def as_figures(c: Capacity) -> dict[str, str]:
+    """Short figures by name, for tables that set launches side by side."""
+    found = {
+        "weights per GPU": gib_text(c.weights_bytes),
+        "KV per GPU": gib_text(c.kv_bytes),
+        "tokens": f"{c.max_total_num_tokens:,}",
+    }
+    if c.swa_tokens is not None:
+        found["sliding tokens"] = f"{c.swa_tokens:,}"
+    if c.state_slots:
+        found["state slots"] = f"{c.state_slots:,}"
+    found["requests"] = f"{c.max_running_requests:,}"
+    found |= {f"requests at {size_of(n)}": f"{count:,}" for n, count in c.fits.items()}
+    found["left over per GPU"] = gib_text(c.free_after.value)
+    if c.host is not None:
+        found["host memory"] = gib_text(c.host_bytes)
+    return found
+
+
+def size_of(context: int) -> str:
+    """A context length in a few characters: 32k, 512."""
+    return f"{context // 1024}k" if context >= 1024 else str(context)
 
 
 def as_lines(c: Capacity) -> tuple[str, ...]:
