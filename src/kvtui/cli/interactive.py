@@ -26,5 +26,8 @@ def run(words: list[str], first: str) -> int:
         )
     from kvtui.tui.start import open_screen
 
-    open_screen(draft, download=args.download)
+    broke = open_screen(draft, download=args.download)
+    if broke is not None:
+        print(f"kvtui: {broke}", file=sys.stderr)
+        return ExitCode.PROBE_BROKE
     return ExitCode.STARTS

@@ -47,6 +47,15 @@ class SessionApp(App[None]):
     """Counts the reports; screens watch it and then look at `report`."""
     activity: var[Activity] = var(Activity(), init=False)
 
+    crash: BaseException | None = None
+    """What ended the app, where it did not end as asked."""
+
+    def _print_error_renderables(self) -> None:
+        """Keep the exception for one line after the screen is gone, in place of a traceback."""
+        self.crash = self._exception
+        if self.crash is None:
+            super()._print_error_renderables()
+
     def __init__(
         self,
         draft: Draft,
