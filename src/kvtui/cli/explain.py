@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from kvtui.cli.common import Parser, read_input
+from kvtui.cli.common import FactSource, Parser, read_input
+from kvtui.core.boot_compare import boot_rows, guess_gpu
+from kvtui.core.evaluate import Report, evaluate
 from kvtui.core.explain import Explanation, explain
 from kvtui.core.explain_bootlog import BootLog, read_boot_log
-from kvtui.core.render import flag_of
+from kvtui.core.findings import Severity
+from kvtui.core.render import finding_lines, flag_of, verdict_words
 from kvtui.errors import InputError
 from kvtui.exit_codes import ExitCode
 
@@ -29,6 +32,7 @@ def run(words: list[str], _word: str) -> int:
         ),
     )
     parser.add_argument("text", nargs="*", help="the error itself, a log file, or - for stdin")
+    parser.add_argument("--gpu", help="the GPU of a boot log (else told from its memory)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(words)
     text = _text(args.text)
@@ -36,10 +40,10 @@ def run(words: list[str], _word: str) -> int:
                   or item.classes)  # fmt: skip
     log = read_boot_log(text) if "\n" in text.strip() else None
     if args.json:
-        data = {"found": [_row(item) for item in found], "boot": _boot_row(log)}
+        data = {"found": [_row(item) for item in found], "boot": _boot_row(log, args.gpu)}
         print(json.dumps(data, default=str))
     else:
-        print("\n".join([*_boot_lines(log), *_lines(found)]))
+        print("\n".join([*_boot_lines(log, args.gpu), *_lines(found)]))
     if not found and (log is None or log.died_after is not None):
         if not args.json:
             print("kvtui: nothing in there was recognised", file=sys.stderr)
@@ -92,7 +96,7 @@ def _row(item: Explanation) -> dict[str, object]:
     return {**asdict(item), "options": [flag_of(option) for option in item.options]}
 
 
-def _boot_lines(log: BootLog | None) -> Iterator[str]:
+def _boot_lines(log: BootLog | None, gpu: str | None) -> Iterator[str]:
     if log is None:
         return
     head = f"SGLang {log.version}" if log.version else "boot log"
@@ -112,28 +116,49 @@ def _boot_lines(log: BootLog | None) -> Iterator[str]:
         if value is not None:
             text = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
             yield f"  {name:<9} {text}{unit}"
-    yield from _predicted(log)
+    yield from _predicted(log, gpu)
 
 
 def _sum(left: float | None, right: float | None) -> float | None:
     return None if left is None or right is None else left + right
 
 
-def _predicted(log: BootLog) -> Iterator[str]:
-    """What the rules would have said of the log's launch, beside what it printed."""
-    if log.launch is None or log.launch.model_path is None:
+def _predicted(log: BootLog, gpu: str | None) -> Iterator[str]:
+    """What the rules say of the log's launch, and its figures beside the printed ones."""
+    report = _report(log, gpu)
+    if report is None:
         return
-    from kvtui.cli.common import FactSource
-    from kvtui.core.evaluate import evaluate
-    from kvtui.core.render import verdict_words
+    known = report.facts.gpu
+    where = f" on {known.name}" + ("" if gpu else ", told from its memory") if known else ""
+    yield f"  rules     {verdict_words(report)}{where}"
+    for finding in report.findings:
+        if finding.severity is not Severity.NOTE:
+            yield from (f"  {line}" for line in finding_lines(finding))
+    rows = list(boot_rows(log, report))
+    if rows:
+        yield f"  {'':<20} {'printed':>12} {'predicted':>12}"
+    for row in rows:
+        form = ",.2f" if row.unit else ",.0f"
+        yield (
+            f"  {row.name:<20} {row.printed:>12{form}} {row.predicted:>12{form}} "
+            f"{row.unit:<3} {row.error:+.1%}"
+        )
 
-    report = evaluate(log.launch, FactSource().facts(log.launch))
-    yield f"  rules     {verdict_words(report)}"
+
+def _report(log: BootLog, gpu: str | None) -> Report | None:
+    """The log's launch, judged for the GPU that was named or that its memory tells."""
+    if log.launch is None or log.launch.model_path is None:
+        return None
+    guessed = None if gpu else guess_gpu(log)
+    draft = replace(log.launch, gpu=gpu or (guessed.key if guessed else log.launch.gpu))
+    return evaluate(draft, FactSource().facts(draft))
 
 
-def _boot_row(log: BootLog | None) -> dict[str, object] | None:
+def _boot_row(log: BootLog | None, gpu: str | None) -> dict[str, object] | None:
     if log is None:
         return None
+    report = _report(log, gpu)
+    compared = [asdict(row) for row in boot_rows(log, report)] if report else []
     row = {k: v for k, v in asdict(log).items() if v is not None and k != "launch"}
-    return {**row, "died_after": log.died_after,
+    return {**row, "died_after": log.died_after, "compared": compared,
             "launch": dict(log.launch.options) if log.launch else None}  # fmt: skip
