@@ -12,6 +12,8 @@ from kvtui.core.gpus import gpus
 
 MOST_TAKEN = 0.06
 """Share of a GPU's memory that driver, context and communicators take before weights load."""
+SAME_SIZE_GIB = 0.15
+"""Sizes this close can't be told apart by what is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def guess_gpu(log: BootLog) -> GpuFacts | None:
     if not fitting:
         return None
     nearest = min(sizes[gpu] for gpu in fitting)
-    alike = [gpu for gpu in fitting if sizes[gpu] == nearest]
+    alike = [gpu for gpu in fitting if sizes[gpu] - nearest < SAME_SIZE_GIB]
     return alike[0] if len({gpu.capability for gpu in alike}) == 1 else None
 
 
