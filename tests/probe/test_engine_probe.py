@@ -227,3 +227,20 @@ def test_answers_that_are_no_verdict(probe: EngineProbe) -> None:
     for answer in bad:
         with pytest.raises(EngineError):
             fact_of(answer, "key", probe)
+
+
+def test_a_short_configuration_is_no_refusal(probe: EngineProbe) -> None:
+    answer = {"accepted": False, "error_type": "KeyError", "error": "rope_theta", "foreign": True}
+    assert fact_of(answer, "key", probe).accepted is False
+    with pytest.raises(EngineError, match="too short"):
+        fact_of(answer, "key", probe, abridged=True)
+    ours = {**answer, "foreign": False}
+    assert fact_of(ours, "key", probe, abridged=True).accepted is False
+
+
+async def test_answers_name_the_model_and_not_the_place_of_its_files(probe: EngineProbe) -> None:
+    files: dict[str, object] = {"m": {"config.json": {}}}
+    answer = await probe.ask(resolve("--page-size", "4", files=files))
+    assert answer["resolved"]["model_path"] == "m"
+    assert "kvtui-" not in str(answer)
+    assert answer["took_s"] >= 0

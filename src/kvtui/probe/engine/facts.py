@@ -22,7 +22,10 @@ CANT_SEE_MODEL = (
     "GatedRepoError", "HFValidationError", "ConnectError", "MaxRetryError",
 )  # fmt: skip
 """Error types that mean the engine's side has no such model, not that it refuses the launch."""
-CANT_LOAD = ("Can't load the configuration", "couldn't connect to", "is not a local folder")
+CANT_LOAD = (
+    "Can't load the configuration", "couldn't connect to", "is not a local folder",
+    "does not appear to have a file named",
+)  # fmt: skip
 NOT_AN_ANSWER = ("Crash", "Timeout", "Cancelled", "Question")
 
 
@@ -73,11 +76,21 @@ async def ask_engine(
     answer = await probe.ask(
         question, limit_s=POOL_LIMIT_S if pool else ASK_LIMIT_S, on_progress=on_progress
     )
-    return fact_of(answer, report.key, probe)
+    return fact_of(answer, report.key, probe, abridged=_abridged(report.facts))
 
 
-def fact_of(answer: Mapping[str, Any], request_key: str, probe: EngineProbe) -> EngineFact:
-    """An answer as a fact; raises EngineError for an answer that is no verdict."""
+def _abridged(facts: Facts) -> bool:
+    """Whether a model's configuration is the catalogue's, which holds what decides its memory."""
+    return any(checkpoint.origin == "catalogue" for checkpoint in facts.checkpoints.values())
+
+
+def fact_of(
+    answer: Mapping[str, Any], request_key: str, probe: EngineProbe, *, abridged: bool = False
+) -> EngineFact:
+    """An answer as a fact; raises EngineError for an answer that is no verdict.
+
+    What a library past SGLang makes of an `abridged` configuration is none.
+    """
     accepted = answer.get("accepted")
     error_type = _text(answer.get("error_type"))
     error = _text(answer.get("error"))
@@ -85,6 +98,11 @@ def fact_of(answer: Mapping[str, Any], request_key: str, probe: EngineProbe) -> 
         raise EngineError(f"{probe.engine.place}: {error or 'an answer without a verdict'}")
     if not accepted and _model_not_there(error_type, error):
         raise EngineError(f"{probe.engine.place}: the engine can't see the model there")
+    if not accepted and abridged and answer.get("foreign"):
+        raise EngineError(
+            f"{probe.engine.place}: the catalogue's configuration is too short for it ({error})",
+            "name a folder that holds the model's config.json",
+        )
     resolved = answer.get("resolved")
     pool = answer.get("pool")
     return EngineFact(

@@ -10,12 +10,11 @@ import contextlib
 import dataclasses
 import gc
 import io
-import traceback
 from types import SimpleNamespace
 from typing import Any
 
 from .built import buffers_of, called, start_decode_offload, takes_decode_offload, takes_hicache
-from .questions import describe, resolve_launch
+from .questions import describe, raised_in_sglang, resolve_launch
 from .release import is_mla, lone_rank, model_of, parallel_widths, reader_of
 
 DEFAULT_TOKENS = 4096
@@ -38,6 +37,7 @@ def pool(question: dict[str, Any], claim: dict[str, Any] | None) -> dict[str, An
     device = str(question.get("device") or "cpu")
     if device == "cpu":
         _zeros_for_packed_fp4()
+        _no_kernels()
     built: dict[str, Any] = {}
     answer["pool"] = built
     try:
@@ -65,8 +65,10 @@ def _wants_decode_offload(arguments: Any) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Whether an error is the engine's word on the launch, and not this program's failure."""
-    if not isinstance(error, REFUSALS) or is_our_own(error):
+    if not isinstance(error, REFUSALS) or not raised_in_sglang(error):
         return False
+    if "group is not initialized" in str(error):
+        return False  # it asked for process groups, which only a running server has
     text = str(error).lower()
     return not any(words in text for words in NOT_ENOUGH_HERE)
 
@@ -170,11 +172,7 @@ class Builder:
             spec_algorithm=SpeculativeAlgorithm.from_string(algorithm),
             is_draft_worker=False,
             post_capture_kv_active=False,
-            spec_aux_config=SimpleNamespace(
-                eagle_draft_num_layers=None,
-                dflash_draft_num_layers=None,
-                draft_model_config=None,
-            ),
+            spec_aux_config=_no_draft(),
             draft_parallel_layout=None,
             is_hybrid_swa=model.is_hybrid_swa,
             is_hybrid_swa_compress=getattr(model, "is_hybrid_swa_compress", False),
@@ -196,15 +194,6 @@ class Builder:
         return {"budget_bytes": budget, **found}
 
 
-def is_our_own(error: BaseException) -> bool:
-    """True for an error of this program: raised in it, or for want of process groups."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return True
-    last = frames[-1].filename
-    return last.startswith("<kvtui_child") or last.endswith("/parallel_state.py")
-
-
 def _built(kind: Any, **words: Any) -> Any:
     """A record with those fields that this release's class has; fields new to us are None."""
     fields = [field for field in dataclasses.fields(kind) if field.init]
@@ -215,6 +204,18 @@ def _built(kind: Any, **words: Any) -> Any:
     }
     names = {field.name for field in fields}
     return kind(**required | {name: value for name, value in words.items() if name in names})
+
+
+def _no_draft() -> Any:
+    """What the runner knows of a draft model: nothing, as for a launch without one."""
+    try:
+        from sglang.srt.model_executor.model_runner_components import spec_aux_hidden_state
+
+        return _built(spec_aux_hidden_state.SpecAuxHiddenStateConfig)
+    except (ImportError, AttributeError, TypeError):
+        return SimpleNamespace(
+            eagle_draft_num_layers=None, dflash_draft_num_layers=None, draft_model_config=None
+        )
 
 
 def _layers(model: Any) -> SimpleNamespace:
@@ -258,3 +259,13 @@ def _zeros_for_packed_fp4() -> None:
         return plain(*shape, **options)
 
     torch.zeros = zeros
+
+
+def _no_kernels() -> None:
+    """Pools on the CPU must not warm their copy kernel up, which wants a real driver."""
+    try:
+        from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+    except ImportError:
+        return
+    if hasattr(MHATokenToKVPool, "_init_kv_copy_and_warmup"):
+        MHATokenToKVPool._init_kv_copy_and_warmup = lambda self: None

@@ -78,13 +78,31 @@ def resolve_launch(question: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """(answer, the engine's own resolved arguments or None)."""
     os.environ.update(question.get("env") or {})
     argv = [str(word) for word in question["argv"]]
-    with lay_out_models(question.get("files") or {}, argv):
-        return _resolve(argv)
+    with lay_out_models(question.get("files") or {}, argv) as places:
+        answer, arguments = _resolve(argv)
+    return _with_names(answer, places), arguments
+
+
+def _with_names(value: Any, places: dict[str, str]) -> Any:
+    """The answer with the models' own names where it has the places of their files."""
+    if isinstance(value, str):
+        for place, name in places.items():
+            value = value.replace(place, name)
+        return value
+    if isinstance(value, dict):
+        return {key: _with_names(one, places) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_with_names(one, places) for one in value]
+    return value
 
 
 @contextlib.contextmanager
-def lay_out_models(files: dict[str, Any], argv: list[str]) -> Iterator[None]:
-    """Write the small files of models that are not here, and point `argv` at them meanwhile."""
+def lay_out_models(files: dict[str, Any], argv: list[str]) -> Iterator[dict[str, str]]:
+    """Write the small files of models that are not here, and point `argv` at them meanwhile.
+
+    Yields each model's name by the place of its files.
+    """
+    places: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="kvtui-") as folder:
         for number, (path, contents) in enumerate(files.items()):
             if os.path.exists(path) or path not in argv:
@@ -95,7 +113,8 @@ def lay_out_models(files: dict[str, Any], argv: list[str]) -> Iterator[None]:
                 with open(os.path.join(place, os.path.basename(name)), "w") as file:
                     json.dump(data, file)
             argv[:] = [place if word == path else word for word in argv]
-        yield
+            places[place] = path
+        yield places
 
 
 def _resolve(argv: list[str]) -> tuple[dict[str, Any], Any]:
@@ -135,14 +154,23 @@ def _was_resolving(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """An exception as type, text and place (file:line of the last frame)."""
+    """An exception as type, text and place (file:line of the last frame).
+
+    `foreign` is set where it was not raised by SGLang itself.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     at = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
-    return {
-        "error_type": type(error).__name__,
-        "error": str(error)[:HEADLINE_LIMIT],
-        "at": at,
-    }
+    told = {"error_type": type(error).__name__, "error": str(error)[:HEADLINE_LIMIT], "at": at}
+    return told if raised_in_sglang(error) else {**told, "foreign": True}
+
+
+def raised_in_sglang(error: BaseException) -> bool:
+    """Whether the last frame is the engine's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    engine = getattr(sys.modules.get("sglang"), "__file__", None)
+    if not frames or engine is None:
+        return False
+    return frames[-1].filename.startswith(os.path.dirname(engine) + os.sep)
 
 
 class _Talk(logging.Handler):
