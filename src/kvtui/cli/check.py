@@ -90,7 +90,8 @@ def _save_difference(report: Report, name: str) -> None:
     from kvtui.probe.presets import write_whole
 
     if not report.disagrees:
-        known = "agree" if report.engine_fact is not None else "can't be compared"
+        told = report.engine_fact is not None and report.rules_outcome is not Outcome.UNKNOWN
+        known = "agree" if told else "can't be compared"
         print(f"kvtui: rules and engine {known}, so {name} was not written", file=sys.stderr)
         return
     time = datetime.now(UTC).isoformat(timespec="seconds")

@@ -127,17 +127,25 @@ def _resolve(words: list[str]) -> int:
     parser.add_argument("--engine", default="auto", help=ENGINE_HELP)
     parser.add_argument("--tokens", type=int, default=4096, help="slots of the pool to build")
     args = parser.parse_args(ours)
-    from kvtui.probe.engine.facts import POOL_LIMIT_S, claim_of, question_of
+    from kvtui.probe.engine.facts import (
+        POOL_LIMIT_S,
+        claim_of,
+        is_abridged,
+        question_of,
+        verdict_of,
+    )
 
     draft = read_launch(args, engine_words)
     report = evaluate(draft, FactSource(download=args.download).facts(draft))
     question = {**question_of(report, ask), "tokens": args.tokens}
+    engine = engine_or_fail(args.engine)
     answer = ask_once(
-        engine_or_fail(args.engine), [question], claim=claim_of(report.facts),
+        engine, [question], claim=claim_of(report.facts),
         limit_s=POOL_LIMIT_S, on_progress=say,
     )[0]  # fmt: skip
     print(json.dumps(answer))
-    return ExitCode.STARTS if answer.get("accepted") else ExitCode.FAILS
+    accepted = verdict_of(answer, engine.place, abridged=is_abridged(report.facts))
+    return ExitCode.STARTS if accepted else ExitCode.FAILS
 
 
 def _diff(words: list[str]) -> int:

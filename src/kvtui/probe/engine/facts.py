@@ -76,10 +76,10 @@ async def ask_engine(
     answer = await probe.ask(
         question, limit_s=POOL_LIMIT_S if pool else ASK_LIMIT_S, on_progress=on_progress
     )
-    return fact_of(answer, report.key, probe, abridged=_abridged(report.facts))
+    return fact_of(answer, report.key, probe, abridged=is_abridged(report.facts))
 
 
-def _abridged(facts: Facts) -> bool:
+def is_abridged(facts: Facts) -> bool:
     """Whether a model's configuration is the catalogue's, which holds what decides its memory."""
     return any(checkpoint.origin == "catalogue" for checkpoint in facts.checkpoints.values())
 
@@ -87,37 +87,41 @@ def _abridged(facts: Facts) -> bool:
 def fact_of(
     answer: Mapping[str, Any], request_key: str, probe: EngineProbe, *, abridged: bool = False
 ) -> EngineFact:
-    """An answer as a fact; raises EngineError for an answer that is no verdict.
-
-    What a library past SGLang makes of an `abridged` configuration is none.
-    """
-    accepted = answer.get("accepted")
-    error_type = _text(answer.get("error_type"))
-    error = _text(answer.get("error"))
-    if error_type in NOT_AN_ANSWER or not isinstance(accepted, bool):
-        raise EngineError(f"{probe.engine.place}: {error or 'an answer without a verdict'}")
-    if not accepted and _model_not_there(error_type, error):
-        raise EngineError(f"{probe.engine.place}: the engine can't see the model there")
-    if not accepted and abridged and answer.get("foreign"):
-        raise EngineError(
-            f"{probe.engine.place}: the catalogue's configuration is too short for it ({error})",
-            "name a folder that holds the model's config.json",
-        )
+    """An answer as a fact; raises EngineError for an answer that is no verdict."""
     resolved = answer.get("resolved")
     pool = answer.get("pool")
     return EngineFact(
         request_key=request_key,
-        accepted=accepted,
+        accepted=verdict_of(answer, probe.engine.place, abridged=abridged),
         version=probe.version,
         place=probe.engine.place,
-        error=error,
-        error_type=error_type,
+        error=_text(answer.get("error")),
+        error_type=_text(answer.get("error_type")),
         stage=_text(answer.get("stage")),
         at=_text(answer.get("at")),
         resolved=resolved if isinstance(resolved, dict) else {},
         pool=pool if isinstance(pool, dict) else None,
         asked_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def verdict_of(answer: Mapping[str, Any], place: str, *, abridged: bool = False) -> bool:
+    """Whether the engine accepts; raises EngineError where its answer does not tell.
+
+    What a library past SGLang makes of an `abridged` configuration tells nothing.
+    """
+    accepted = answer.get("accepted")
+    error_type, error = _text(answer.get("error_type")), _text(answer.get("error"))
+    if error_type in NOT_AN_ANSWER or not isinstance(accepted, bool):
+        raise EngineError(f"{place}: {error or 'an answer without a verdict'}")
+    if not accepted and _model_not_there(error_type, error):
+        raise EngineError(f"{place}: the engine can't see the model there")
+    if not accepted and abridged and answer.get("foreign"):
+        raise EngineError(
+            f"{place}: the catalogue's configuration is too short for it ({error})",
+            "name a folder that holds the model's config.json",
+        )
+    return accepted
 
 
 def _model_not_there(error_type: str | None, error: str | None) -> bool:

@@ -35,12 +35,12 @@ def pool(question: dict[str, Any], claim: dict[str, Any] | None) -> dict[str, An
         return answer
     answer["stage"] = "pool"
     device = str(question.get("device") or "cpu")
-    if device == "cpu":
-        _zeros_for_packed_fp4()
-        _no_kernels()
     built: dict[str, Any] = {}
     answer["pool"] = built
     try:
+        if device == "cpu":
+            _zeros_for_packed_fp4()
+            _no_kernels()
         with contextlib.redirect_stdout(io.StringIO()):
             pools = Builder(arguments, device, question).describe(built)
             if _wants_decode_offload(arguments) and not built["decode_offload"]:
