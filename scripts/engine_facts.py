@@ -3,9 +3,10 @@
     python scripts/engine_facts.py --version 0.5.23 --cache ~/.cache/kvtui-engine
     python scripts/engine_facts.py --engine "docker run --rm -i IMAGE python3"
 
-asks that engine through kvtui's own probe for every option, and, for a release older than the one
-that the rules describe, which rules' examples it accepts. With `--check` it writes nothing and
-exits 1 where a stored table is stale.
+asks that engine through kvtui's own probe for every option, and which rules' examples it accepts
+(for the release that the rules describe: what it refuses at another moment than a probe sees).
+With `--check` it writes nothing and exits 1 where a stored table is stale; `--options` leaves the
+rules out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any
 
 from engine_facts_rules import lacking_of
 
-from kvtui.core.options import NEWEST
 from kvtui.errors import InputError
 from kvtui.probe.engine.client import EngineError, ask_once
 from kvtui.probe.engine.discover import EnginePython, find_engine
@@ -45,15 +45,15 @@ def table_of(engine: EnginePython) -> dict[str, Any]:
     return answer
 
 
-def tables_of(engine: EnginePython) -> dict[str, str]:
+def tables_of(engine: EnginePython, *, options_only: bool) -> dict[str, str]:
     """File name and text of every table of one release."""
     table = table_of(engine)
     version = table["engine_version"]
     texts = {f"options-{version}.json": text_of(table)}
-    if version != NEWEST:
-        lacks = {"engine_version": version, "rules": lacking_of(engine)}
-        texts[f"lacks-{version}.json"] = json.dumps(lacks, indent=1) + "\n"
-    return texts
+    if options_only:
+        return texts
+    lacks = {"engine_version": version, "rules": lacking_of(engine)}
+    return {**texts, f"lacks-{version}.json": json.dumps(lacks, indent=1) + "\n"}
 
 
 def text_of(table: dict[str, Any]) -> str:
@@ -70,6 +70,7 @@ def main() -> int:
     )
     parser.add_argument("folder", type=Path, nargs="?", default=TABLES, help="where tables lie")
     parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--options", action="store_true", help="the option table alone")
     parser.add_argument("--version", help="release to look for in the cache")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/kvtui-engine"))
     parser.add_argument("--engine", default="auto", help="a Python or a command that starts one")
@@ -78,7 +79,7 @@ def main() -> int:
     if wanted.version:
         engine = str(wanted.cache.expanduser() / f"sglang-{wanted.version}")
     try:
-        texts = tables_of(engine_of(engine))
+        texts = tables_of(engine_of(engine), options_only=wanted.options)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

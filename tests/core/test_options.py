@@ -83,7 +83,7 @@ def test_table_is_fresh() -> None:
     """The stored table is what the installed engine of that release declares."""
     engine = engine_home()
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "engine_facts.py", "--check",
+        [sys.executable, ROOT / "scripts" / "engine_facts.py", "--check", "--options",
          "--engine", engine / "bin" / "python"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -18,7 +18,15 @@ def earlier_release(version: str | None) -> str | None:
 
 @cache
 def lacking(version: str) -> frozenset[str]:
-    """Ids of the rules whose example this release accepts; empty where none is stored."""
+    """Ids of the rules whose example this release lets pass and the newest does not.
+
+    Examples that a probe sees the newest accept are refused there at a later moment, so they say
+    nothing of a release.
+    """
+    return _accepted(version) - _accepted(NEWEST)
+
+
+def _accepted(version: str) -> frozenset[str]:
     path = resources.files("kvtui.core.tables") / f"lacks-{version}.json"
     try:
         return frozenset(json.loads(path.read_text(encoding="utf-8"))["rules"])
