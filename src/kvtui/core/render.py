@@ -164,13 +164,19 @@ def _capacity(report: Report) -> dict[str, Any] | None:
     return report.capacity.to_json() if report.capacity is not None else None
 
 
+def _pool_word(report: Report) -> str:
+    if report.pool_fact is None:
+        return "pool not run"
+    return "pool built" if report.pool_fact.ok else "pool not built"
+
+
 def verdict_words(report: Report) -> str:
     """The verdict in words, with where the launch would stop."""
     if report.outcome is Outcome.UNKNOWN:
         return f"NOT KNOWN: {report.unknowns[0] if report.unknowns else 'no reason recorded'}"
     if report.outcome is Outcome.STARTS:
         layers = [
-            "pool built" if report.pool_fact and report.pool_fact.ok else "pool not run",
+            _pool_word(report),
             "engine agrees" if report.engine_fact else "engine not asked",
         ]
         by = "" if report.engine_fact and report.pool_fact else f" by rules · {' · '.join(layers)}"
@@ -226,9 +232,10 @@ def _facts_lines(report: Report) -> Iterator[str]:
     if report.capacity is not None:
         yield from (f"  {line}" for line in report.capacity.summary())
     fact = report.pool_fact
-    if fact is not None:
-        where = fact.report.get("place", "?")
-        yield f"  checked    pool {'built' if fact.ok else 'NOT built'} on {where}"
+    if fact is not None and fact.ok:
+        yield f"  checked    pool built on {fact.report.get('place', 'this machine')}"
+    elif fact is not None:
+        yield f"  checked    pool not built: {fact.report.get('error') or 'no reason given'}"
     engine = report.engine_fact
     if engine is not None:
         word = "accepts" if engine.accepted else "refuses"
