@@ -7,7 +7,7 @@ TESTS ?= tests
 VERSION ?= 0.5.23
 ENGINE_CACHE ?= $(HOME)/.cache/kvtui-engine
 
-.PHONY: run setup test lint quick bench gpu-check engine-facts engine-test docs shots clean
+.PHONY: run setup test slow lint quick bench gpu-check engine-facts engine-test docs shots clean
 
 run: $(STAMP)
 	@$(BIN)/kvtui $(ARGS)
@@ -21,13 +21,16 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	@touch $@
 
 test: lint
-	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not slow" $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests scripts
 	$(BIN)/ruff format --check src tests scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -q -n auto -m slow $(TESTS)
 
 quick: $(STAMP)
 	$(BIN)/python -m pytest -q -x $(TESTS)

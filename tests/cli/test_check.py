@@ -196,7 +196,6 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert done.stdout.startswith("ADV001")
 
 
-@pytest.mark.slow
 def test_check_with_the_pool_built_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--gpu", "h100", "--pool", "--pool-limit", "64M", "--require", "pool", "--", *QWEN]
     code, answer, err = check(capsys, *words)

@@ -164,7 +164,7 @@ def test_the_catalogue_has_the_models_that_the_picker_shows() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])
 async def test_any_catalogue_model_can_be_set_up(running: Running, size: tuple[int, int]) -> None:
-    for model in known_models()[::9]:
+    for model in known_models()[::18]:
         draft, facts = launch(model.name, "h200", tp_size=8)
         async with running(draft, facts=facts, rules=evaluate, size=size) as pilot:
             text = screen_text(pilot)

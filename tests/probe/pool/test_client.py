@@ -260,7 +260,9 @@ async def test_cancelling_twice_still_kills(tmp_path: Path) -> None:
 
 
 PARENT = """
-import sys
+import signal, sys
+# A test run in the background ignores interrupts, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {tests!r})
 from kvtui.probe.pool.client import run_check
 from kvtui.probe.pool.protocol import PoolRequest
