@@ -206,16 +206,15 @@ def _built(kind: Any, **words: Any) -> Any:
     return kind(**required | {name: value for name, value in words.items() if name in names})
 
 
-def _no_draft() -> Any:
-    """What the runner knows of a draft model: nothing, as for a launch without one."""
-    try:
-        from sglang.srt.model_executor.model_runner_components import spec_aux_hidden_state
+def _no_draft() -> SimpleNamespace:
+    """What the configurator asks of every launch about its draft model: nothing is known.
 
-        return _built(spec_aux_hidden_state.SpecAuxHiddenStateConfig)
-    except (ImportError, AttributeError, TypeError):
-        return SimpleNamespace(
-            eagle_draft_num_layers=None, dflash_draft_num_layers=None, draft_model_config=None
-        )
+    Whatever else it asks is an error of this program, and so no verdict on the launch: with empty
+    answers it would refuse drafts that it has not seen.
+    """
+    return SimpleNamespace(
+        eagle_draft_num_layers=None, dflash_draft_num_layers=None, draft_model_config=None
+    )
 
 
 def _layers(model: Any) -> SimpleNamespace:
