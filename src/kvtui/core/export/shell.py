@@ -79,7 +79,7 @@ def docker(job: ExportJob) -> str:
         given = name if isinstance(value, Secret) else f"{name}={value}"
         options.append(f"--env {shlex.quote(given)}")
     lines = [*options, shlex.quote(job.image), *map(shell_part, parts_of(job))]
-    return commented(header(job)) + CONTINUED.join(lines) + "\n"
+    return "#!/usr/bin/env bash\n" + commented(header(job)) + CONTINUED.join(lines) + "\n"
 
 
 def _devices(job: ExportJob) -> list[str]:

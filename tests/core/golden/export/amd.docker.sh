@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # deepseek-v3: SGLang 0.5.20
 # Written by kvtui 1.0.0 at 2026-11-30T12:00:00Z.
 # Checked: rules of SGLang 0.5.23 for 8 x H200: starts, 1 warnings
