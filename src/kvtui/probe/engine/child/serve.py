@@ -66,13 +66,25 @@ def warm_up(wire: Wire, claim: dict[str, Any] | None) -> None:
         from .claim import claim_in_sglang
 
         claim_in_sglang(claim)
-    wire.send({"event": "progress", "text": f"warming SGLang {sglang.__version__}"})
-    for module in ("sglang.srt.arg_groups.pipeline", "sglang.srt.configs.model_config"):
+    wire.send({"event": "ready", "version": sglang.__version__})
+    for module in resolution_modules():
         try:
             __import__(module)
-        except ImportError:  # older releases keep this elsewhere
+        except Exception:  # not on this machine, or kept elsewhere by this release
             continue
-    wire.send({"event": "ready", "version": sglang.__version__})
+
+
+def resolution_modules() -> list[str]:
+    """What a resolution imports on its way: each later one then finds it there."""
+    import pkgutil
+
+    import sglang.srt
+
+    found = ["sglang.srt.arg_groups.pipeline", "sglang.srt.configs.model_config"]
+    for folder in sglang.srt.__path__:
+        groups = pkgutil.iter_modules([os.path.join(folder, "arg_groups")])
+        found += [f"sglang.srt.arg_groups.{module.name}" for module in groups]
+    return [*found, "sglang.srt.model_loader.remote_instance_weight_loader_utils"]
 
 
 class Server:
