@@ -113,6 +113,8 @@ def as_markdown() -> str:
             lines += [f"**Why.** {page.why}", ""]
         if page.fix:
             lines += [f"**Fix.** {page.fix}", ""]
+        if page.since or page.until:
+            lines += [f"**Releases.** {page.since or 'any'} to {page.until or 'now'}", ""]
         if page.example:
             lines += ["```sh", page.example, "```", ""]
     return "\n".join(lines).rstrip() + "\n"
