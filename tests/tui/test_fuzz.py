@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,12 @@ KEYS = (
     "ctrl+n", "ctrl+p", "backspace", "delete",
 )  # fmt: skip
 SIZES = ((80, 24), (140, 40), (200, 60), (40, 10), (20, 5), (120, 30), (96, 24))
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random keys reach the export screen, which writes where the app was started."""
+    monkeypatch.chdir(tmp_path)
 
 
 async def mash(running: Running, seed: int, count: int, draft: Draft | None) -> None:

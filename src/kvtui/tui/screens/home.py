@@ -20,7 +20,7 @@ from kvtui.tui.screens.sheet import heading, space
 from kvtui.tui.widgets.lines import KeyBar, Line, TopLine
 from kvtui.tui.widgets.row import Row
 from kvtui.tui.widgets.rows import RowList
-from kvtui.tui.words import Tone, age_text, gib_text, gpu_text
+from kvtui.tui.words import Tone, age_text, gib_text, gpu_text, plural
 
 if TYPE_CHECKING:
     from kvtui.tui.app import KvtuiApp
@@ -102,7 +102,7 @@ class HomeScreen(Screen[None]):
         kept = self.kv.kept
         if kept is not None:
             draft, age = kept
-            note = f"{len(draft.options)} options · {age_text(age)}"
+            note = f"{plural(len(draft.options), 'option')} · {age_text(age)}"
             found += [
                 heading("continue"),
                 Row(CONTINUE, (Content(draft.model_path or "last launch"),
