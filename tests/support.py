@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvtui.core.argv import parse
-from kvtui.core.draft import Draft
+from kvtui.core.draft import MODEL_OPTIONS, Draft
 from kvtui.core.evaluate import Report, evaluate
 from kvtui.core.facts import Checkpoint, Facts
 from kvtui.core.gpus import find_gpu
 from kvtui.core.model.catalogue import find
-
-MODEL_OPTIONS = ("model_path", "speculative_draft_model_path")
 
 
 def draft_of(

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from kvtui.core.draft import Draft
+from kvtui.core.draft import ENV_NAME, MODEL_OPTIONS, Draft
 from kvtui.core.facts import Checkpoint, Facts, GpuFacts, HostFacts
 from kvtui.core.gpus import find_gpu, nearest_gpus
 from kvtui.errors import InputError
-
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MODEL_OPTIONS = ("model_path", "speculative_draft_model_path")
-"""Options that name a checkpoint whose configuration the rules need."""
 
 
 class Parser(argparse.ArgumentParser):

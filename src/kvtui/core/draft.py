@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kvtui.core.findings import Change, Value
 from kvtui.core.values import is_flag_like
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MODEL_OPTIONS = ("model_path", "speculative_draft_model_path")
+"""Options that name a checkpoint whose configuration the rules need."""
 
 EMPTY: Mapping[str, Value] = MappingProxyType({})
 EMPTY_TEXT: Mapping[str, str] = MappingProxyType({})

@@ -11,6 +11,7 @@ from kvtui.core.evaluate import Report, evaluate
 from kvtui.core.facts import Facts
 from kvtui.core.findings import Change, Outcome
 from kvtui.core.options import catalogue
+from kvtui.core.render import MARK
 
 AUTO = "auto"
 """Row and column of the engine's own choice."""
@@ -134,9 +135,6 @@ def cell_of(
         bytes_per_token=report.pool.bytes_per_token if report.pool else None,
         changes=changes,
     )
-
-
-MARK = {Outcome.STARTS: "✓", Outcome.FAILS: "✗", Outcome.UNKNOWN: "?"}
 
 
 def cell_text(cell: Cell) -> str:

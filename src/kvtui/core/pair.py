@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from kvtui.core.draft import Draft
@@ -265,8 +265,3 @@ def router_words(pair: Pair, prefill_host: str = "", decode_host: str = "") -> t
         "--policy", pair.router.policy,
         "--host", pair.router.host, "--port", str(pair.router.port),
     )  # fmt: skip
-
-
-def with_half(pair: Pair, role: str, draft: Draft) -> Pair:
-    """The pair with one half replaced."""
-    return replace(pair, prefill=draft) if role == "prefill" else replace(pair, decode=draft)

@@ -112,11 +112,6 @@ class Platform:
         return self._family(12)
 
     @property
-    def is_sm121(self) -> bool:
-        """GB10 (12.1)."""
-        return self.is_cuda and self.gpu.capability == (12, 1)
-
-    @property
     def is_blackwell(self) -> bool:
         """Any of 10.x, 11.x, 12.x."""
         return self._family(10, 11, 12)
@@ -135,11 +130,6 @@ class Platform:
     def has_flashinfer(self) -> bool:
         """FlashInfer is a dependency of the CUDA release."""
         return self.is_cuda
-
-    @property
-    def cuda_version(self) -> tuple[int, int]:
-        """CUDA of the engine's torch; (0, 0) off CUDA."""
-        return CUDA_VERSION if self.is_cuda else (0, 0)
 
     @property
     def memory_mib(self) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kvtui.core import toml_text
-from kvtui.core.draft import Draft
+from kvtui.core.draft import ENV_NAME, Draft
 from kvtui.core.options import NEWEST, Option, catalogue
 from kvtui.core.preset_cautions import MODEL_FOLDERS, cautions_of, forbidden_path
 from kvtui.core.request import launch_digest
@@ -32,8 +32,6 @@ SIZE_LIMIT = 1 << 20
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Names of presets: they become file names."""
-
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class PresetError(InputError):
@@ -193,7 +191,7 @@ def _record(kind: type[Any], data: Mapping[str, Any], where: str) -> Any:
 
 def _env(data: Mapping[str, Any], where: str) -> dict[str, str]:
     for name, value in data.items():
-        if not _ENV_NAME.fullmatch(name):
+        if not ENV_NAME.fullmatch(name):
             raise PresetError(f"{where}: [env] {shown(name)} is no name of a variable")
         if not isinstance(value, str) or "\0" in value:
             raise PresetError(f"{where}: [env] {name}: expected text, found {shown(value)}")

@@ -18,7 +18,7 @@ from textual.app import App
 from textual.reactive import var
 from textual.worker import Worker, WorkerState
 
-from kvtui.core.draft import Draft
+from kvtui.core.draft import MODEL_OPTIONS, Draft
 from kvtui.core.facts import Facts
 from kvtui.core.findings import Change, Finding, Fix
 from kvtui.core.options import NEWEST
@@ -26,7 +26,7 @@ from kvtui.errors import InputError
 from kvtui.tui.glyphs import choose_glyphs
 from kvtui.tui.layers import Activity
 from kvtui.tui.prober import LocalModel, Machine, NoProber, Prober
-from kvtui.tui.session import MODEL_OPTIONS, Judge, Session, World, change_draft
+from kvtui.tui.session import Judge, Session, World, change_draft
 from kvtui.tui.settings import Settings
 from kvtui.tui.theme import THEMES, extra_variables
 

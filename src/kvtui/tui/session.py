@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kvtui.core.draft import Draft
+from kvtui.core.draft import MODEL_OPTIONS, Draft
 from kvtui.core.facts import Checkpoint, EngineFact, Facts, PoolFact
 from kvtui.core.findings import Change
 from kvtui.core.gpus import find_gpu
@@ -78,10 +78,6 @@ class World:
     def without_checkpoint(self, path: str, why: str) -> World:
         """The world after a model's configuration could not be read."""
         return replace(self, missing={**self.missing, path: why.removeprefix(f"{path}: ")})
-
-
-MODEL_OPTIONS = ("model_path", "speculative_draft_model_path")
-"""Options that name a model whose configuration is needed."""
 
 
 def change_draft(draft: Draft, changes: Iterable[Change]) -> Draft:

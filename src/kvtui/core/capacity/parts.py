@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvtui.core.model.archs import DENSE_TYPES
+
 if TYPE_CHECKING:
     from kvtui.core.model.config import ModelConfig
     from kvtui.core.model.hf import HfConfig
@@ -112,10 +114,6 @@ def moe(hidden: int, experts: int, inner: int, shared: int, name: str = "mlp",
     if expert_hidden:
         parts += (Part(f"{name}.latent_proj", 2 * hidden * expert_hidden, "all"),)
     return parts
-
-
-DENSE_TYPES = frozenset({"qwen3_5_text"})
-"""Dense model types whose configuration class fills in an expert count all the same."""
 
 
 def experts_of(text: HfConfig) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+DENSE_TYPES = frozenset({"qwen3_5_text"})
+"""Dense model types whose configuration class fills in an expert count all the same."""
 MIMO_V2 = frozenset({"MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM"})
 DEEPSEEK_V4 = frozenset(
     {"DeepseekV4ForCausalLM", "DeepseekV4ForCausalLMNextN", "DeepseekV4ForCausalLMDSpark"}

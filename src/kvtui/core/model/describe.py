@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvtui.core.model.archs import DENSE_TYPES
 from kvtui.core.model.config import ModelConfig
 
 LINEAR_NAMES = {
@@ -16,10 +17,6 @@ LINEAR_NAMES = {
 }
 EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 ACTIVE_KEYS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k", "moe_topk")
-
-
-DENSE_TYPES = frozenset({"qwen3_5_text"})
-"""Types whose class fills in expert counts although the model has no experts."""
 
 
 def _first(model: ModelConfig, keys: tuple[str, ...]) -> int | None:

@@ -170,10 +170,3 @@ def state_pools(r: Resolution, g: Geometry, room: StateRoom) -> tuple[SubPool, .
             )
         )
     return tuple(pools)
-
-
-def verify_bytes(r: Resolution, g: Geometry, requests: int) -> int:
-    """Budget bytes of verification states, padding row counted (kv_cache_configurator.py:3331)."""
-    if g.state is None or g.draft is None or replays_states(r, g) or not keeps_verify_states(r):
-        return 0
-    return g.state.bytes_per_request * (requests + 1) * whole(r.speculative_num_draft_tokens)

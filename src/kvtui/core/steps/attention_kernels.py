@@ -5,6 +5,8 @@ from __future__ import annotations
 from kvtui.core.resolution import Resolution
 
 HYBRID = "Qwen/Qwen3.5-27B"
+RAGGED_MODES = ("static", "cap-accept", "compact")
+"""Values of SGLANG_RAGGED_VERIFY_MODE."""
 
 
 def decode_kernels(r: Resolution) -> str:

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from kvtui.core.derived import mamba_extra_buffer, whole
 from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.attention_kernels import HYBRID, decode_kernels
-
-RAGGED_MODES = ("static", "cap-accept", "compact")
+from kvtui.core.steps.attention_kernels import HYBRID, RAGGED_MODES, decode_kernels
 
 
 @rule(

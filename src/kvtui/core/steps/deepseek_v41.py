@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvtui.core.derived import attn_dp_enabled, whole
+from kvtui.core.derived import attn_dp_enabled, from_instance, whole
 from kvtui.core.findings import Stage, drop
 from kvtui.core.graphs import BREAKABLE, DISABLED
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.deepseek_v4 import HOOK, is_v41
-from kvtui.core.steps.model_common import is_instance, overriding
+from kvtui.core.steps.model_common import overriding
 
 REPLAY_TOKENS = 128
 """Tokens of a window that a prefix hit runs again."""
@@ -84,7 +84,7 @@ def encoder_replay_needs(r: Resolution) -> Iterator[Hit]:
 
     Fix: drop --enable-encoder-swa-bounded-replay.
     """
-    if not r.enable_encoder_swa_bounded_replay or is_instance(r):
+    if not r.enable_encoder_swa_bounded_replay or from_instance(r):
         return
     conflict = "the model is not DeepSeek V4.1" if not is_v41(r) else _replay_conflict(r)
     if conflict is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.hicache_dcp import HICACHE_DCP_GATES
-from kvtui.core.steps.kv_cache_common import is_positive, number
+from kvtui.core.steps.kv_cache_common import is_positive, number, receives_in_host
 from kvtui.core.steps.other_cache_linker import LINKER_GATES
 
 HOOK = "arg_groups/hicache_hook.py"
@@ -25,12 +25,6 @@ def host_tier(r: Resolution) -> bool:
         or r.disaggregation_decode_enable_offload_kvcache
         or (r.disaggregation_mode == "decode" and decode_backup)
     )
-
-
-def receives_in_host(r: Resolution) -> bool:
-    """True where a decode server may receive pages into host memory."""
-    threshold = number(r.disaggregation_decode_host_receive_threshold)
-    return threshold is not None and threshold < 1
 
 
 @rule(

@@ -34,11 +34,6 @@ class HostPool:
     option: str
 
 
-def tree_disabled(r: Resolution) -> bool:
-    """True where the radix tree keeps nothing."""
-    return bool(r.disable_radix_cache)
-
-
 def _preempts(r: Resolution) -> bool:
     return bool(r.enable_priority_scheduling and not r.disable_priority_preemption)
 

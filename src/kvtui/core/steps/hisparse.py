@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvtui.core.findings import Stage, drop, set_to
-from kvtui.core.model.archs import DEEPSEEK_V4, MINIMAX_SPARSE
+from kvtui.core.model.archs import DEEPSEEK_V4
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
+from kvtui.core.steps.hicache_pools import is_minimax
 from kvtui.core.steps.kv_cache_common import spec_name
 
 HOOK = "arg_groups/hisparse_hook.py"
@@ -27,10 +28,6 @@ def _deepseek_v4(r: Resolution) -> bool:
     return r.model.arch in DEEPSEEK_V4
 
 
-def _minimax(r: Resolution) -> bool:
-    return r.model.arch in MINIMAX_SPARSE
-
-
 @rule(
     "KV660",
     stage=Stage.CHECK,
@@ -45,7 +42,7 @@ def hisparse_model(r: Resolution) -> Iterator[Hit]:
     Why: it needs a model that itself picks the pages that a token attends to.
     Fix: drop --enable-hisparse; HiCache extends other models into host memory.
     """
-    if r.enable_hisparse and not (r.model.is_dsa or _deepseek_v4(r) or _minimax(r)):
+    if r.enable_hisparse and not (r.model.is_dsa or _deepseek_v4(r) or is_minimax(r)):
         hicache = set_to(
             "use HiCache instead",
             enable_hisparse=None,
@@ -173,7 +170,7 @@ def hisparse_has_no_unified_rows(r: Resolution) -> Iterator[Hit]:
 
 def _dsa_checks(r: Resolution) -> bool:
     """True where dtype and DSA back end are checked: not for MiniMax M3, nor V4 on ROCm."""
-    if not r.enable_hisparse or _minimax(r):
+    if not r.enable_hisparse or is_minimax(r):
         return False
     return not (r.platform.is_hip and _deepseek_v4(r))
 

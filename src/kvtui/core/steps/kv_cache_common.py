@@ -86,3 +86,9 @@ def native_nvfp4(r: Resolution) -> bool:
 def mixed_nvfp4(r: Resolution) -> bool:
     """True where prefill unpacks nvfp4 to FP8 and decode reads it natively."""
     return is_nvfp4(r) and r.backends == ("flashinfer", "trtllm_mha")
+
+
+def receives_in_host(r: Resolution) -> bool:
+    """True where a decode server may receive pages into host memory."""
+    threshold = number(r.disaggregation_decode_host_receive_threshold)
+    return threshold is not None and threshold < 1

@@ -5,11 +5,11 @@ Mirrors `handle_model_capability_adjustments` of `srt/arg_groups/model_hook.py` 
 
 from __future__ import annotations
 
-from kvtui.core.derived import whole
+from kvtui.core.derived import from_instance, whole
 from kvtui.core.graphs import BREAKABLE, DECODE, DISABLED, PREFILL, GraphConfig, prefill_graph_sizes
 from kvtui.core.resolution import Part, Resolution, step
 from kvtui.core.steps.deepseek_v41 import ENCODER_REPLAY_BUDGET
-from kvtui.core.steps.model_common import is_instance, settle
+from kvtui.core.steps.model_common import settle
 
 HOOK = "arg_groups/model_hook.py"
 EMBEDDING_BATCH_TOKENS = 16384
@@ -50,7 +50,7 @@ def _graphs_off(r: Resolution, why: str, *phases: str) -> None:
 @step(f"{HOOK}:784")
 def hrm_text(r: Resolution) -> None:
     """HRM-Text reads its prompt both ways, on Triton, whole and without graphs."""
-    if is_instance(r) or not r.model.hf_config.get("prefix_lm", True):
+    if from_instance(r) or not r.model.hf_config.get("prefix_lm", True):
         return
     if r.model.model_type != "hrm_text" and "HrmTextForCausalLM" not in r.model.architectures:
         return
@@ -65,7 +65,7 @@ def hrm_text(r: Resolution) -> None:
 @step(f"{HOOK}:846")
 def embedding_architecture(r: Resolution) -> None:
     """An architecture that can only embed serves embeddings without being told."""
-    if is_instance(r):
+    if from_instance(r):
         return
     names = frozenset(r.model.architectures)
     by_name = names.isdisjoint(CLASSIFIERS) and not names.isdisjoint(POOLING_ARCHS)
@@ -85,7 +85,7 @@ def _raw_kv(r: Resolution) -> bool:
 @step(f"{HOOK}:876")
 def embedding_gemma(r: Resolution) -> None:
     """EmbeddingGemma runs one prefill a prompt, without a KV pool where FA can do that."""
-    if is_instance(r) or not r.model.is_embedding_gemma:
+    if from_instance(r) or not r.model.is_embedding_gemma:
         return
     settle(r, "whole batches are embedded at once", enable_tokenizer_batch_encode=True)
     if _raw_kv(r):
@@ -111,7 +111,7 @@ def _embedding_graphs(r: Resolution, graphs: GraphConfig) -> GraphConfig:
 @step(f"{HOOK}:1017")
 def multimodal_chunks(r: Resolution) -> None:
     """Some multimodal models read prompts whole."""
-    if is_instance(r):
+    if from_instance(r):
         return
     model = r.model
     if model.is_multimodal and not model.is_multimodal_chunked_prefill_supported:

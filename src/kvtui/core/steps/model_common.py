@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from kvtui.core.derived import from_instance
 from kvtui.core.findings import Fix, Value, drop, set_to
 from kvtui.core.resolution import Resolution
-from kvtui.core.steps.attention_default import no_attention_backend_set
+from kvtui.core.steps.attention_default import BACKEND_OPTIONS, no_attention_backend_set
 
 DEEPSEEK_FAMILY = frozenset(
     {
@@ -29,8 +30,6 @@ DEEPSEEK_FAMILY = frozenset(
 )
 """Architectures that share DeepSeek's defaults (overrides.py:744)."""
 
-BACKEND_OPTIONS = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
-
 
 def settle(r: Resolution, why: str, /, **values: Value) -> None:
     """Declare values: a chosen option counts as overruled, an unset one as filled in."""
@@ -38,15 +37,9 @@ def settle(r: Resolution, why: str, /, **values: Value) -> None:
         (r.declare if r.chose(name) else r.default)(why, **{name: value})
 
 
-def is_instance(r: Resolution) -> bool:
-    """True for a model path that names a running server, which has no configuration to read."""
-    path = r.model_path
-    return isinstance(path, str) and path.startswith("instance://")
-
-
 def arch(r: Resolution) -> str:
     """The architecture by which the engine dispatches; "" for an instance connector."""
-    return "" if is_instance(r) else r.model.arch
+    return "" if from_instance(r) else r.model.arch
 
 
 def backends_unset(r: Resolution) -> bool:

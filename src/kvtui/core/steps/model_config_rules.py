@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kvtui.core.derived import is_dummy
+from kvtui.core.derived import from_instance, is_dummy
 from kvtui.core.findings import Severity, Stage, drop, set_to
 from kvtui.core.model.classes import config_classes, knows_type
 from kvtui.core.model.config import Problem
@@ -16,14 +16,14 @@ from kvtui.core.model.known import FALLBACK, REFUSED, UNKNOWN
 from kvtui.core.model.load import LONGCAT
 from kvtui.core.model.quant import COMPATIBLE
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.model_common import is_instance, listed, overriding
+from kvtui.core.steps.model_common import listed, overriding
 
 SOURCE = "configs/model_config.py"
 LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 
 
 def _reads_model(r: Resolution) -> bool:
-    return isinstance(r.model_path, str) and not is_dummy(r) and not is_instance(r)
+    return isinstance(r.model_path, str) and not is_dummy(r) and not from_instance(r)
 
 
 def _problems(r: Resolution, kind: str) -> Iterator[Problem]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kvtui.core.derived import whole
+from kvtui.core.derived import from_instance, whole
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.graphs import DECODE, DISABLED, FULL, PREFILL, GraphConfig
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.model_common import arch, is_instance, listed, overriding, settle
+from kvtui.core.steps.attention_default import BACKEND_OPTIONS
+from kvtui.core.steps.model_common import arch, listed, overriding, settle
 
 HOOK = "arg_groups/dllm_hook.py"
-PHASES = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
 RENOISE = "Gemma4Renoise"
 GEMMA = "DiffusionGemmaForBlockDiffusion"
 ALGORITHMS = ("LowConfidence", "JointThreshold", "JointThresholdInDel", RENOISE)
@@ -36,7 +36,7 @@ MODELS: Mapping[str, DiffusionModel] = {
 
 
 def _on(r: Resolution) -> bool:
-    return r.dllm_algorithm is not None and not is_instance(r)
+    return r.dllm_algorithm is not None and not from_instance(r)
 
 
 def block_size(r: Resolution) -> int:
@@ -128,8 +128,8 @@ def dllm_attention_backend(r: Resolution) -> None:
         return
     why = f"{r.dllm_algorithm} runs on it"
     if r.dllm_algorithm == RENOISE:
-        if any(getattr(r, name) not in (None, "triton", "fa4") for name in PHASES):
-            settle(r, why, **dict.fromkeys(PHASES, "triton"))
+        if any(getattr(r, name) not in (None, "triton", "fa4") for name in BACKEND_OPTIONS):
+            settle(r, why, **dict.fromkeys(BACKEND_OPTIONS, "triton"))
         return
     wanted = _wanted_backend(r)
     if wanted is not None:

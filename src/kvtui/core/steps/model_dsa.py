@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvtui.core.derived import whole
+from kvtui.core.derived import from_instance, whole
 from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.graphs import BREAKABLE, DISABLED, PREFILL
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.graphs import supports_prefill_cp_bcg
-from kvtui.core.steps.model_common import DEEPSEEK_FAMILY, arch, is_instance, overriding, settle
+from kvtui.core.steps.model_common import DEEPSEEK_FAMILY, arch, overriding, settle
 
 OVERRIDES = "arg_groups/overrides.py"
 HOOK = "arg_groups/model_hook.py"
@@ -24,7 +24,7 @@ BF16 = ("bfloat16", "bf16")
 
 def serves_dsa(r: Resolution) -> bool:
     """True for a DSA model of the DeepSeek family on an NVIDIA or AMD GPU."""
-    if is_instance(r) or arch(r) not in DEEPSEEK_FAMILY or not r.model.is_dsa:
+    if from_instance(r) or arch(r) not in DEEPSEEK_FAMILY or not r.model.is_dsa:
         return False
     return not (r.platform.is_npu or r.platform.is_xpu)
 
@@ -128,7 +128,7 @@ def dsa_layer_split_needs(r: Resolution) -> Iterator[Hit]:
 
     Fix: drop --enable-dsa-cache-layer-split, or meet the condition that is named.
     """
-    if not r.enable_dsa_cache_layer_split or is_instance(r):
+    if not r.enable_dsa_cache_layer_split or from_instance(r):
         return
     if not r.model.is_dsa:
         found = f"{arch(r)} has no sparse attention"

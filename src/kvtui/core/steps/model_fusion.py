@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kvtui.core.derived import attn_dp_enabled
+from kvtui.core.derived import attn_dp_enabled, from_instance
+from kvtui.core.model.archs import MIMO_V2
 from kvtui.core.resolution import Part, Resolution, step
-from kvtui.core.steps.model_common import arch, is_instance, settle
+from kvtui.core.steps.model_common import arch, settle
 
 FUSED_ARCHS = frozenset(
     {
@@ -30,7 +31,6 @@ FUSED_ARCHS = frozenset(
     }
 )
 """Models whose layers know the fused kernel."""
-MIMO = frozenset({"MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM"})
 MIMO_WIDTHS = (2, 4, 8, 16)
 
 
@@ -59,7 +59,7 @@ def _own_all_reduce(r: Resolution) -> bool:
 
 def fuses_by_default(r: Resolution) -> bool:
     """True where the engine switches the fused all-reduce on by itself."""
-    known = _mimo_fuses(r) if arch(r) in MIMO else arch(r) in FUSED_ARCHS
+    known = _mimo_fuses(r) if arch(r) in MIMO_V2 else arch(r) in FUSED_ARCHS
     gpu = r.platform
     return (
         r.flashinfer_allreduce_fusion_backend is None
@@ -76,8 +76,8 @@ def fuses_by_default(r: Resolution) -> bool:
 @step("arg_groups/overrides.py:955")
 def flashinfer_allreduce_fusion_auto_enable(r: Resolution) -> None:
     """Fuse the all-reduce where model, GPU and layout know how."""
-    if not is_instance(r) and fuses_by_default(r):
-        backend = "cutedsl" if arch(r) in MIMO else "auto"
+    if not from_instance(r) and fuses_by_default(r):
+        backend = "cutedsl" if arch(r) in MIMO_V2 else "auto"
         why = "it saves a pass over the activations"
         r.default(why, flashinfer_allreduce_fusion_backend=backend)
 

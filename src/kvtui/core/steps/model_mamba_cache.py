@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvtui.core.derived import mamba_extra_buffer, whole
+from kvtui.core.derived import from_instance, mamba_extra_buffer, whole
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.model_common import arch, is_instance, settle, use_backend
+from kvtui.core.steps.model_common import arch, settle, use_backend
 
 HYBRID = "Qwen/Qwen3.5-27B"
 NO_LINEAR = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
@@ -95,12 +95,6 @@ def supports_extra_buffer(r: Resolution) -> bool:
     )
 
 
-def state_chunk(r: Resolution) -> int:
-    """Tokens a snapshot interval: the model's chunk or the page, whichever is larger."""
-    chunk = whole(r.model.hf_config.get("mamba_chunk_size", STATE_CHUNK), STATE_CHUNK)
-    return max(chunk, whole(r.page_size, 1))
-
-
 def _uses_state(r: Resolution) -> bool:
     return bool(r.uses_mamba_radix_cache)
 
@@ -108,7 +102,7 @@ def _uses_state(r: Resolution) -> bool:
 @step("arg_groups/overrides.py:454")
 def mamba_radix_cache_resolution(r: Resolution) -> None:
     """Pick how a prefix cache keeps recurrent state, and what that costs."""
-    if is_instance(r) or not keeps_state(r) or r.disable_radix_cache:
+    if from_instance(r) or not keeps_state(r) or r.disable_radix_cache:
         return
     r.default("the model keeps recurrent state", uses_mamba_radix_cache=True)
     if r.mamba_radix_cache_strategy != "auto":
@@ -141,7 +135,7 @@ def state_strategy_needs_state(r: Resolution) -> Iterator[Hit]:
 
     Fix: drop the option.
     """
-    if not is_instance(r) and not _uses_state(r) and mamba_extra_buffer(r):
+    if not from_instance(r) and not _uses_state(r) and mamba_extra_buffer(r):
         yield hit(
             f"--mamba-radix-cache-strategy {r.mamba_radix_cache_strategy} with {arch(r)}, "
             "which keeps no recurrent state in its prefix cache",

@@ -14,6 +14,9 @@ from kvtui.core.resolution import Resolution
 
 Values = Mapping[str, Any]
 
+NEMOTRON_H = "NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Omni_Reasoning_V3"
+MINIMAX_M3 = "MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration"
+
 
 def always(r: Resolution) -> bool:
     """The condition of a row that needs none."""

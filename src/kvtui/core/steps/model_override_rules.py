@@ -9,10 +9,10 @@ from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 from kvtui.core.steps.model_common import arch, backends_unset, listed, overriding, use_backend
 from kvtui.core.steps.model_dsa import V32, serves_dsa
-from kvtui.core.steps.model_overrides_attention import NEMOTRON_H, hybrid_minicpm, sparse_minicpm
+from kvtui.core.steps.model_override_base import MINIMAX_M3, NEMOTRON_H
+from kvtui.core.steps.model_overrides_attention import hybrid_minicpm, sparse_minicpm
 from kvtui.core.steps.model_overrides_families import (
     HYV4,
-    MINIMAX_M3,
     compressed_qsa,
     is_m3_nvfp4,
 )

@@ -9,7 +9,7 @@ from kvtui.core.derived import mamba_extra_buffer, whole
 from kvtui.core.resolution import Resolution
 from kvtui.core.steps.attention_default import default_attention_backend
 from kvtui.core.steps.model_common import backends_unset
-from kvtui.core.steps.model_override_base import Override, Values, row
+from kvtui.core.steps.model_override_base import NEMOTRON_H, Override, Values, row
 
 GEMMA4 = "Gemma4ForConditionalGeneration Gemma4ForCausalLM Gemma4UnifiedForConditionalGeneration"
 EXAONE = "Exaone4ForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM"
@@ -19,7 +19,6 @@ QWEN_HYBRID = (
     " Qwen3_5ForConditionalGeneration"
 )
 STEP3P = "Step3p5ForCausalLM Step3p7ForConditionalGeneration"
-NEMOTRON_H = "NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Omni_Reasoning_V3"
 
 HYBRID_SWA_PENDING = "the engine can't split this model's cache by attention window yet"
 BEST_HERE = "it is this model's fastest backend on this GPU"

@@ -13,7 +13,7 @@ from kvtui.core.steps.model_common import (
     quant_method,
     stays_unquantized,
 )
-from kvtui.core.steps.model_override_base import Override, Values, row
+from kvtui.core.steps.model_override_base import MINIMAX_M3, Override, Values, row
 from kvtui.core.steps.model_overrides_attention import BEST_HERE, qwen_hybrid_backend
 from kvtui.core.steps.model_overrides_moe import FUSED_EXPERTS, auto_runner, plain_cuda
 
@@ -21,7 +21,6 @@ DSA_PAGE = 64
 """Tokens a page of the sparse indexer's kernels; a pooled index multiplies it."""
 
 INKLING = "InklingForConditionalGeneration InklingForConditionalGenerationMTP"
-MINIMAX_M3 = "MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration"
 HYV4 = frozenset({"HYV4ForCausalLM", "HYV4ForCausalLMNextN"})
 
 

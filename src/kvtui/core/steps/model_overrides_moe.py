@@ -13,15 +13,13 @@ from kvtui.core.steps.model_common import (
     resolved_quantization,
     stays_unquantized,
 )
-from kvtui.core.steps.model_override_base import Override, Values, row
+from kvtui.core.steps.model_override_base import NEMOTRON_H, Override, Values, row
 
 QWEN_MOE = (
     "Qwen3MoeForCausalLM Qwen3VLMoeForConditionalGeneration Qwen3NextForCausalLM"
     " Qwen3_5MoeForConditionalGeneration InternS2PreviewForConditionalGeneration"
     " Qwen3_5ForConditionalGeneration Qwen4ExpForConditionalGeneration"
 )
-NEMOTRON_H = "NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Omni_Reasoning_V3"
-MINIMAX_M3 = "MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration"
 MODELOPT = ("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed")
 
 FUSED_EXPERTS = "it runs this model's experts as one kernel here"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvtui.core.derived import attn_dp_enabled, attn_tp_size, uses_mla, whole
+from kvtui.core.derived import attn_dp_enabled, attn_tp_size, from_instance, uses_mla, whole
 from kvtui.core.findings import Stage, drop
 from kvtui.core.graphs import DISABLED, PREFILL
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
@@ -18,7 +18,6 @@ from kvtui.core.steps.model_backend_rules import MODEL_BACKENDS
 from kvtui.core.steps.model_common import (
     DEEPSEEK_FAMILY,
     arch,
-    is_instance,
     listed,
     overriding,
     quant_config,
@@ -103,7 +102,7 @@ def cp_decode_attn_tp_models(r: Resolution) -> Iterator[Hit]:
 
     Fix: drop --enable-cp-decode-attn-tp.
     """
-    if r.enable_cp_decode_attn_tp and not is_instance(r) and arch(r) not in CP_DECODE_ATTN_TP:
+    if r.enable_cp_decode_attn_tp and not from_instance(r) and arch(r) not in CP_DECODE_ATTN_TP:
         yield hit(
             f"--enable-cp-decode-attn-tp with {arch(r)}; it serves {listed(CP_DECODE_ATTN_TP)}",
             drop("enable_cp_decode_attn_tp"),
@@ -113,14 +112,14 @@ def cp_decode_attn_tp_models(r: Resolution) -> Iterator[Hit]:
 @step("arg_groups/overrides.py:454")
 def registry_mamba_cache(r: Resolution) -> None:
     """Models of the linear-attention registry settle their prefix cache before the overrides."""
-    if not is_instance(r) and arch(r) in REGISTRY_ARCHS:
+    if not from_instance(r) and arch(r) in REGISTRY_ARCHS:
         mamba_radix_cache_resolution.body(r)
 
 
 @step("arg_groups/overrides.py:277")
 def model_overrides(r: Resolution) -> None:
     """Apply what the architecture declares; all rows look at the launch before any applies."""
-    if is_instance(r):
+    if from_instance(r):
         return
     found = [(one, one.declared(r)) for one in OVERRIDES.get(arch(r), ())]
     for one, values in found:

@@ -10,6 +10,9 @@ from kvtui.core.resolution import Hit, Resolution, hit
 
 Condition = tuple[object, str, Fix]
 
+MUSE_LAYOUTS = ((4, 4), (8, 8))
+"""(tp_size, ep_size) that Muse Spark's exchange was made for."""
+
 
 def set_env(title: str, name: str, value: str | int | None) -> Fix:
     """A fix that sets an environment variable of the launch (None unsets it)."""

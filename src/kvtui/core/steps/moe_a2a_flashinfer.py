@@ -9,6 +9,7 @@ from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Resolution, hit, rule, step
 from kvtui.core.steps.moe import nvfp4_experts, w4a16
 from kvtui.core.steps.moe_a2a_common import (
+    MUSE_LAYOUTS,
     OTHER_A2A,
     first_broken,
     set_env,
@@ -41,9 +42,6 @@ FLASHINFER_A2A_RUNNERS = (
 
 
 COMBINE_DTYPES = ("bf16", "mxfp8", "nvfp4")
-
-
-MUSE_LAYOUTS = ((4, 4), (8, 8))
 
 
 @rule(

@@ -13,6 +13,7 @@ from kvtui.core.facts import MissingFact
 from kvtui.core.findings import Fix, Stage, drop, set_to
 from kvtui.core.graphs import BREAKABLE, DISABLED, PREFILL
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
+from kvtui.core.steps.moe_a2a_common import MUSE_LAYOUTS
 
 REDUCE_SCATTER_V = frozenset(
     {
@@ -44,7 +45,6 @@ NESTED = ("text_config", "llm_config", "language_config")
 MUSE_SPARK = "MuseSparkForConditionalGeneration"
 SEQUENCE_PARALLEL_NORM = ("MuseSparkForConditionalGeneration", "Qwen3ForCausalLM")
 """Architectures with sequence-sharded norms (layers/layernorm_sp.py:54)."""
-MUSE_LAYOUTS = ((4, 4), (8, 8))
 MEGA_MOE_TOKENS = 8192
 """Default of SGLANG_OPT_DEEPGEMM_MEGA_MOE_NUM_MAX_TOKENS_PER_RANK (environ.py:1470)."""
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from kvtui.core.derived import architecture, from_instance, whole
 from kvtui.core.findings import Stage, drop, set_to
+from kvtui.core.model.archs import MIMO_V2
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
 from kvtui.core.steps.kv_shard_cp_tp import RESOLVE_CP_TP_GROUP_SHARING
 
 DEEPSEEK_V4 = "DeepseekV4ForCausalLM"
 DEEPSEEK_V32 = "DeepseekV32ForCausalLM"
-MIMO_V2 = ("MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM")
 NO_SCATTERED_INPUT = frozenset(
     {
         "InklingForConditionalGeneration",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvtui.core.findings import Stage, drop
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.kv_cache_common import number
+from kvtui.core.steps.kv_cache_common import number, receives_in_host
 
 HOOK = "arg_groups/pd_disaggregation_hook.py"
 
@@ -40,11 +40,6 @@ def host_receive_range(r: Resolution) -> Iterator[Hit]:
         )
 
 
-def _receives_in_host(r: Resolution) -> bool:
-    threshold = number(r.disaggregation_decode_host_receive_threshold)
-    return threshold is not None and threshold < 1
-
-
 @rule(
     "KV503",
     stage=Stage.RESOLVE,
@@ -62,7 +57,7 @@ def host_receive_alone(r: Resolution) -> Iterator[Hit]:
     Why: HiSparse owns the host pool, and a switched role would need it rebuilt.
     Fix: drop one of the two.
     """
-    if not _receives_in_host(r):
+    if not receives_in_host(r):
         return
     threshold = drop(
         "disaggregation_decode_host_receive_threshold", title="receive into GPU memory"
@@ -93,7 +88,7 @@ def host_receive_needs_host_pool(r: Resolution) -> Iterator[Hit]:
     Why: both use the one host pool of the decode server.
     Fix: drop --disaggregation-decode-retraction-backup.
     """
-    if _receives_in_host(r) and r.disaggregation_decode_retraction_backup == "cpu_tensor":
+    if receives_in_host(r) and r.disaggregation_decode_retraction_backup == "cpu_tensor":
         yield hit(
             "pages are received into a host pool, and retraction is set to CPU tensors",
             drop("disaggregation_decode_retraction_backup"),
@@ -104,7 +99,7 @@ def host_receive_needs_host_pool(r: Resolution) -> Iterator[Hit]:
 @step(f"{HOOK}:76")
 def retract_to_host_pool(r: Resolution) -> None:
     """Retract into the host pool that pages are received into."""
-    if _receives_in_host(r):
+    if receives_in_host(r):
         r.declare(
             "pages are received into a host pool, and retraction shares it",
             disaggregation_decode_retraction_backup="host_pool",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from kvtui.core.findings import Change, Fix, Stage, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
-from kvtui.core.steps.kv_cache_common import number
+from kvtui.core.steps.kv_cache_common import receives_in_host
 
 HOOK = "arg_groups/pd_disaggregation_hook.py"
 POLICY = "disaggregation_decode_allocation_policy"
@@ -22,11 +22,6 @@ def _parallel(r: Resolution) -> bool:
 def _attention_tp(r: Resolution) -> bool:
     groups = r.dp_size if r.enable_dp_attention else 1
     return bool(r.tp_size != groups)
-
-
-def _host_receive(r: Resolution) -> bool:
-    threshold = number(r.disaggregation_decode_host_receive_threshold)
-    return threshold is not None and threshold < 1
 
 
 def _decode_prefixes(r: Resolution) -> bool:
@@ -69,7 +64,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     (lambda r: bool(r.enable_hisparse), "HiSparse", (Change("enable_hisparse"),)),
     (
-        _host_receive,
+        receives_in_host,
         "receiving into host memory",
         (Change("disaggregation_decode_host_receive_threshold"),),
     ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvtui.core.derived import ADAPTIVE_STEPS, attn_dp_enabled, whole
 from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, step
+from kvtui.core.steps.attention_kernels import RAGGED_MODES
 from kvtui.core.steps.moe_a2a_common import set_env
 from kvtui.core.steps.speculative_dflash import HANDLE_DFLASH
 from kvtui.core.steps.speculative_drafts import is_gemma4_draft
@@ -20,7 +21,6 @@ ALGORITHMS = (
 )  # fmt: skip
 """What the release implements (speculative/spec_info.py:36); NEXTN is another word for EAGLE."""
 ALIASES = ("NEXTN", "EAGLE")
-RAGGED_MODES = ("static", "cap-accept", "compact")
 RADIX_DECODE_ALGORITHMS = (None, "DSPARK", "EAGLE", "EAGLE3")
 BLOCK_VERIFY_ALGORITHMS = ("EAGLE", "EAGLE3", "DFLASH", "DSPARK")
 COORDINATED_ALGORITHMS = ("EAGLE", "EAGLE3", "DSPARK")

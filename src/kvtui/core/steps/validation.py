@@ -9,6 +9,7 @@ from kvtui.core.findings import Stage, drop, set_to
 from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule
 from kvtui.core.steps.hisparse import HISPARSE_VALIDATION
 from kvtui.core.steps.lora import CHECK_LORA_SERVER_ARGS
+from kvtui.core.steps.model_paths import OBJECT_STORES
 from kvtui.core.steps.validation_layout import (
     pipeline_features,
     plain_numbers,
@@ -20,7 +21,6 @@ from kvtui.core.steps.validation_metrics import CHECK_METRICS
 from kvtui.core.steps.validation_watermark import CHECK_WATERMARK
 
 PRIORITY_POLICIES = ("fcfs", "lof")
-OBJECT_STORES = ("s3://", "gs://", "az://")
 
 
 @rule(

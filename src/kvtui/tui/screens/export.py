@@ -124,10 +124,6 @@ class ExportSheet(Sheet[None]):
         self.query_one("#export-text", Line).content = content
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
-    def action_scroll(self, by: int) -> None:
-        """Scroll the text."""
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
-
     def action_copy(self) -> None:
         """Copy the text through the terminal."""
         try:

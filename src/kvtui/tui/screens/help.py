@@ -70,10 +70,6 @@ class HelpSheet(Sheet[None]):
         self.query_one("#help-text", Line).content = Content("\n\n").join(parts)
         self.query_one(VerticalScroll).focus()
 
-    def action_scroll(self, by: int) -> None:
-        """Scroll by a line."""
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
-
 
 def _titled(title: str, rows: Sequence[tuple[str, str]]) -> Content:
     return Content.assemble((title, f"bold {Tone.KEY}"), "\n", card(list(rows)))

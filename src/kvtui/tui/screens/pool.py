@@ -64,10 +64,6 @@ class PoolSheet(Sheet[None]):
             parts.append(Content(NOT_RUN))
         self.query_one("#pool-text", Line).content = Content("\n\n").join(parts)
 
-    def action_scroll(self, by: int) -> None:
-        """Scroll by a line."""
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
-
 
 def pool_page(fact: PoolFact, g: Glyphs) -> Iterator[Content]:
     """A pool check's result in paragraphs."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input
@@ -64,6 +64,10 @@ class Sheet(ModalScreen[T], Generic[T]):
     def action_close(self) -> None:
         """Leave without an answer."""
         self.dismiss(None)
+
+    def action_scroll(self, by: int) -> None:
+        """Scroll a sheet of text by lines."""
+        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
 
 class FilterField(Input):

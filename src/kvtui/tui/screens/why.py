@@ -132,10 +132,6 @@ class WhySheet(Sheet[str | None]):
         self.finding = findings[(at + by) % len(findings)]
         self._show()
 
-    def action_scroll(self, by: int) -> None:
-        """Scroll by a line."""
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
-
 
 def term_lines(terms: tuple[Term, ...]) -> Content:
     """Terms in columns: name, value, origin."""
