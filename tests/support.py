@@ -52,3 +52,8 @@ def judge(
     """The report on SGLang arguments for a catalogue GPU."""
     draft = draft_of(argv, gpu=gpu, gpu_count=gpu_count, env=env)
     return evaluate(draft, facts_for(draft, checkpoints))
+
+
+def errors_of(report: Report) -> set[str]:
+    """Ids of the rules that make a launch fail."""
+    return {finding.rule for finding in report.errors}

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kvtui.core.evaluate import Report
 from kvtui.core.findings import Stage
 from kvtui.core.late.backends import backend_table
 from kvtui.core.options import catalogue
-from tests.support import judge
+from tests.support import errors_of, judge
 
 DENSE = "--model-path Qwen/Qwen3-8B"
 MLA = "--model-path deepseek-ai/DeepSeek-V3 --tp-size 8"
 HYBRID = "--model-path Qwen/Qwen3.5-27B"
-
-
-def errors_of(report: Report) -> set[str]:
-    """Ids of the rules that make a launch fail."""
-    return {finding.rule for finding in report.errors}
 
 
 @pytest.mark.parametrize(

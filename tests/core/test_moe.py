@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kvtui.core.evaluate import Report
-from tests.support import judge
+from tests.support import errors_of, judge
 
 MOE = "Qwen/Qwen3-30B-A3B"
 FP8 = "Qwen/Qwen3-30B-A3B-FP8"
@@ -19,10 +19,6 @@ def launch(
     model: str, argv: str, gpu: str = "h200", env: Mapping[str, str] | None = None
 ) -> Report:
     return judge(f"--model-path {model} --tp-size 8 {argv}", gpu, env=env)
-
-
-def errors(report: Report) -> set[str]:
-    return {finding.rule for finding in report.errors}
 
 
 def test_megamoe_as_runner_means_the_exchange() -> None:
@@ -77,16 +73,16 @@ def test_normal_deepep_is_not_captured() -> None:
     ],
 )
 def test_refused(model: str, argv: str, gpu: str, rule: str) -> None:
-    assert rule in errors(launch(model, argv, gpu))
+    assert rule in errors_of(launch(model, argv, gpu))
 
 
 def test_smaller_buffers_take_smaller_chunks() -> None:
     name = "SGLANG_DEEPEP_V2_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
-    assert "KV1024" not in errors(launch(V3, "--moe-a2a-backend deepep_v2", env={name: "1024"}))
-    assert "KV1018" not in errors(launch(V3, "--moe-a2a-backend mori --attn-dp-size 8"))
+    assert "KV1024" not in errors_of(launch(V3, "--moe-a2a-backend deepep_v2", env={name: "1024"}))
+    assert "KV1018" not in errors_of(launch(V3, "--moe-a2a-backend mori --attn-dp-size 8"))
     small = "--moe-a2a-backend pplx --attn-dp-size 8 --chunked-prefill-size 1024 "
     small += "--cuda-graph-max-bs-decode 64"
-    assert "KV1018" not in errors(launch(V3, small))
+    assert "KV1018" not in errors_of(launch(V3, small))
 
 
 def test_a_budget_fix_sets_the_variable_it_names() -> None:
@@ -99,14 +95,14 @@ def test_a_budget_fix_sets_the_variable_it_names() -> None:
 
 def test_mega_moe_buffer_counts_the_chunk_of_one_rank() -> None:
     argv = "--moe-a2a-backend megamoe --chunked-prefill-size 65536"
-    assert "KV1021" in errors(launch(FP8, argv))
-    assert "KV1021" not in errors(launch(FP8, argv + " --attn-dp-size 8"))
+    assert "KV1021" in errors_of(launch(FP8, argv))
+    assert "KV1021" not in errors_of(launch(FP8, argv + " --attn-dp-size 8"))
 
 
 def test_drafts_do_not_inherit_deepep_v2() -> None:
     argv = "--moe-a2a-backend deepep_v2 --speculative-algorithm EAGLE"
-    assert "KV1023" in errors(launch(V3, argv))
-    assert "KV1023" not in errors(launch(V3, argv + " --speculative-moe-a2a-backend none"))
+    assert "KV1023" in errors_of(launch(V3, argv))
+    assert "KV1023" not in errors_of(launch(V3, argv + " --speculative-moe-a2a-backend none"))
 
 
 def test_fp4_dispatch_is_switched_on_for_fp4_experts() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kvtui.core.evaluate import Report
 from kvtui.core.facts import Checkpoint
 from kvtui.core.findings import Stage
-from tests.support import judge
+from tests.support import errors_of, judge
 
 DENSE = "Qwen/Qwen3-8B"
 MOE = "Qwen/Qwen3-30B-A3B"
@@ -16,10 +16,6 @@ MLA = "deepseek-ai/DeepSeek-V3"
 
 def launch(model: str, argv: str, gpu: str = "h200", **more: object) -> Report:
     return judge(f"--model-path {model} {argv}", gpu, **more)  # type: ignore[arg-type]
-
-
-def errors(report: Report) -> set[str]:
-    return {finding.rule for finding in report.errors}
 
 
 def test_old_dp_attention_counts_groups() -> None:
@@ -77,7 +73,7 @@ def test_a_chosen_prefill_graph_limit_is_left_alone() -> None:
     ],
 )
 def test_refused_widths(argv: str, rule: str) -> None:
-    assert rule in errors(launch(DENSE, argv))
+    assert rule in errors_of(launch(DENSE, argv))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +87,7 @@ def test_refused_widths(argv: str, rule: str) -> None:
     ],
 )
 def test_accepted_widths(argv: str) -> None:
-    assert not {rule for rule in errors(launch(DENSE, argv)) if rule.startswith("KV4")}
+    assert not {rule for rule in errors_of(launch(DENSE, argv)) if rule.startswith("KV4")}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +138,7 @@ def test_a_complete_growing_group_starts() -> None:
         "--cuda-graph-backend-prefill disabled"
     )
     report = launch(MOE, argv)
-    assert "KV478" not in errors(report)
+    assert "KV478" not in errors_of(report)
     assert report.plan.values["elastic_ep_initial_size"] == 4
 
 
@@ -188,21 +184,21 @@ def test_what_model_loading_refuses(model: str, argv: str, rule: str) -> None:
     ],
 )
 def test_what_model_loading_takes(model: str, argv: str) -> None:
-    assert not {r for r in errors(launch(model, argv)) if r in LATE}
+    assert not {r for r in errors_of(launch(model, argv)) if r in LATE}
 
 
 LATE = {f"KV{number}" for number in range(930, 950)}
 
 
 def test_fewer_gpus_on_the_machine_are_noticed() -> None:
-    assert "KV930" in errors(launch(DENSE, "--tp-size 2", gpu_count=1))
-    assert "KV930" not in errors(launch(DENSE, "--tp-size 1", gpu_count=1))
+    assert "KV930" in errors_of(launch(DENSE, "--tp-size 2", gpu_count=1))
+    assert "KV930" not in errors_of(launch(DENSE, "--tp-size 1", gpu_count=1))
 
 
 def test_a_target_without_a_draft_layer_is_warned_about() -> None:
     report = launch(DENSE, "--speculative-algorithm EAGLE")
     assert "KV947" in {f.rule for f in report.findings}
-    assert "KV947" not in errors(report)
+    assert "KV947" not in errors_of(report)
     ships = launch(MLA, "--tp-size 8 --speculative-algorithm EAGLE")
     assert "KV947" not in {f.rule for f in ships.findings}
 
@@ -220,7 +216,7 @@ def test_a_target_without_a_draft_layer_is_warned_about() -> None:
 def test_drafts_that_do_not_fit(draft: dict[str, object], algorithm: str, rule: str) -> None:
     words = f"--tp-size 8 --speculative-algorithm {algorithm} --speculative-draft-model-path d"
     checkpoints = {"d": Checkpoint("d", f"d-{draft}", draft)}
-    assert rule in errors(launch(DENSE, words, checkpoints=checkpoints))
+    assert rule in errors_of(launch(DENSE, words, checkpoints=checkpoints))
 
 
 def test_a_trained_head_fits() -> None:
@@ -232,4 +228,4 @@ def test_a_trained_head_fits() -> None:
     }
     words = "--tp-size 8 --speculative-algorithm EAGLE3 --speculative-draft-model-path d"
     report = launch(DENSE, words, checkpoints={"d": Checkpoint("d", "eagle3-head", head)})
-    assert not errors(report) & LATE
+    assert not errors_of(report) & LATE

@@ -8,15 +8,11 @@ import pytest
 
 from kvtui.core.evaluate import Report
 from kvtui.core.findings import Severity
-from tests.support import judge
+from tests.support import errors_of, judge
 
 
 def launch(argv: str, gpu: str = "h200", env: Mapping[str, str] | None = None) -> Report:
     return judge(f"--model-path Qwen/Qwen3-8B {argv}", gpu, env=env)
-
-
-def errors(report: Report) -> set[str]:
-    return {finding.rule for finding in report.errors}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +75,7 @@ def test_old_attention_names_bring_what_they_meant() -> None:
     ],
 )
 def test_refused(argv: str, rule: str) -> None:
-    assert rule in errors(launch(argv))
+    assert rule in errors_of(launch(argv))
 
 
 def test_files_of_the_server_are_a_note_only() -> None:
@@ -93,4 +89,4 @@ def test_a_package_that_may_be_missing_leaves_the_verdict_open() -> None:
 
 
 def test_ports_of_two_listeners_differ() -> None:
-    assert "KV1077" in errors(launch("", env={"SGLANG_GRPC_PORT": "30000"}))
+    assert "KV1077" in errors_of(launch("", env={"SGLANG_GRPC_PORT": "30000"}))

@@ -17,7 +17,7 @@ from kvtui.core.steps.speculative_drafts import (
     draft_is_causal_or_sliding,
     dspark_gamma,
 )
-from tests.support import judge
+from tests.support import errors_of, judge
 
 DENSE = "Qwen/Qwen3-8B"
 V3 = "deepseek-ai/DeepSeek-V3"
@@ -37,10 +37,6 @@ def launch(
     if draft:
         words += " --speculative-draft-model-path draft"
     return judge(words, gpu, env=env, checkpoints=checkpoints)
-
-
-def errors(report: Report) -> set[str]:
-    return {finding.rule for finding in report.errors}
 
 
 def shape(report: Report) -> tuple[Any, Any, Any]:
@@ -91,7 +87,7 @@ def test_a_gemma4_assistant_reads_the_targets_cache() -> None:
     draft = {"architectures": ["Gemma4AssistantForCausalLM"]}
     report = launch("--speculative-algorithm NEXTN", draft=draft)
     assert report.plan.values["speculative_algorithm"] == "FROZEN_KV_MTP"
-    assert "KV800" in errors(launch("--speculative-algorithm EAGLE3", draft=draft))
+    assert "KV800" in errors_of(launch("--speculative-algorithm EAGLE3", draft=draft))
 
 
 def test_targets_that_bring_their_draft() -> None:
@@ -145,7 +141,7 @@ def test_an_unknown_draft_leaves_the_verdict_open() -> None:
     ],
 )  # fmt: skip
 def test_refused(argv: str, gpu: str, rule: str) -> None:
-    assert rule in errors(launch(argv, gpu=gpu))
+    assert rule in errors_of(launch(argv, gpu=gpu))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +156,7 @@ def test_refused(argv: str, gpu: str, rule: str) -> None:
     ],
 )
 def test_accepted(argv: str) -> None:
-    assert not {rule for rule in errors(launch(argv)) if rule.startswith("KV8")}
+    assert not {rule for rule in errors_of(launch(argv)) if rule.startswith("KV8")}
 
 
 def test_adaptive_speculation_starts_in_the_middle_of_its_table() -> None:

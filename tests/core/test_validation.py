@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvtui.core.evaluate import Report
 from kvtui.core.findings import Stage
 from kvtui.core.steps.validation_metrics import _bucket_problem
-from tests.support import judge
+from tests.support import errors_of, judge
 
 ADAPTERS = "--enable-lora --max-lora-rank 16 --lora-target-modules all"
 
@@ -20,10 +20,6 @@ def launch(
     argv: str, model: str = "Qwen/Qwen3-8B", gpu: str = "h200", env: Mapping[str, str] | None = None
 ) -> Report:
     return judge(f"--model-path {model} {argv}", gpu, env=env)
-
-
-def errors(report: Report) -> set[str]:
-    return {finding.rule for finding in report.errors}
 
 
 @pytest.mark.parametrize(
@@ -107,8 +103,8 @@ def test_aux_states_take_the_algorithm_as_a_convention() -> None:
 
 def test_the_chunk_is_judged_after_attention_dp_divides_it() -> None:
     argv = "--tp-size 4 --attn-dp-size 4 --page-size 64 --chunked-prefill-size"
-    assert "KV1072" in errors(launch(f"{argv} 4100"))
-    assert "KV1072" not in errors(launch(f"{argv} 4096"))
+    assert "KV1072" in errors_of(launch(f"{argv} 4100"))
+    assert "KV1072" not in errors_of(launch(f"{argv} 4096"))
 
 
 def test_the_old_sampling_mask_variable_is_refused() -> None:
@@ -119,9 +115,9 @@ def test_the_old_sampling_mask_variable_is_refused() -> None:
 
 def test_load_ports_after_the_event_ports() -> None:
     events = """--kv-events-config '{"publisher": "zmq", "endpoint": "tcp://*:5557"}'"""
-    assert "KV1082" not in errors(launch(f"--load-publish-endpoint auto {events}"))
-    assert "KV1082" in errors(launch(f"--load-publish-endpoint tcp://*:5557 {events}"))
-    assert "KV1082" in errors(launch(f"--load-publish-endpoint tcp://10.0.0.1:6000 {events}"))
+    assert "KV1082" not in errors_of(launch(f"--load-publish-endpoint auto {events}"))
+    assert "KV1082" in errors_of(launch(f"--load-publish-endpoint tcp://*:5557 {events}"))
+    assert "KV1082" in errors_of(launch(f"--load-publish-endpoint tcp://10.0.0.1:6000 {events}"))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +134,7 @@ def test_load_ports_after_the_event_ports() -> None:
     ],
 )
 def test_watermark_values(config: str, good: bool) -> None:
-    found = errors(launch(f"--enable-watermark --watermark-config '{config}'"))
+    found = errors_of(launch(f"--enable-watermark --watermark-config '{config}'"))
     assert bool(found & {"KV1085", "KV1086"}) is not good
 
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from kvtui.core.facts import GpuFacts
 
-CUDA_VERSION = (13, 0)
-"""CUDA that the wheels of the release are built with (torch 2.14.1+cu130)."""
-
 _DEVICE_BY_VENDOR = {
     "nvidia": "cuda", "amd": "cuda", "intel": "xpu", "ascend": "npu", "apple": "mps",
     "habana": "hpu", "moorethreads": "musa",

@@ -311,16 +311,6 @@ MULTIMODAL_BREAKABLE_GRAPH = frozenset(
         "KimiK25ForConditionalGeneration",
     }
 )
-CROSS_ENCODING_POOLER = frozenset(
-    {"BertForSequenceClassification", "XLMRobertaForSequenceClassification"}
-)
-SCORE_AND_POOL = frozenset(
-    {
-        "LlamaForSequenceClassification",
-        "Qwen2ForSequenceClassification",
-        "Qwen3ForSequenceClassification",
-    }
-)
 
 DRAFT_HEADS = {
     "DeepseekV3ForCausalLM": "DeepseekV3ForCausalLMNextN",

@@ -17,8 +17,6 @@ from kvtui.core.pools.geometry import Geometry
 if TYPE_CHECKING:
     from kvtui.core.resolution import Resolution
 
-UNBOUNDED = 2**63 - 1
-
 EVICTION_INTERVAL = 128
 """SGLANG_SWA_EVICTION_INTERVAL (environ.py:730)."""
 

@@ -22,7 +22,6 @@ from kvtui.core.steps.kv_cache_common import above_one
 
 CONTROLLER = "managers/cache_controller.py"
 FILES = set_to("store pages as files in a directory", hicache_storage_backend="file")
-NO_STORE = drop("hicache_storage_backend", CONFIG, title="keep pages in host memory only")
 DCP_STORES = ("file", "mooncake")
 """Stores that take parts of pages. Source: cache_controller.py:560."""
 PACKAGES = {

@@ -19,9 +19,8 @@ QWEN = "Qwen4ExpForConditionalGeneration"
 STRATEGY = {GLM: "interleave", QWEN: "zigzag"}
 """Models that share the group, and how they split prompts. Source: hook:22 and 42."""
 SHARED = "--tp-size 8 --enable-prefill-cp --attn-cp-size 8 --json-model-override-args "
-GLM_LAUNCH = f'{SHARED} \'{{"architectures": ["{GLM}"]}}\' --cp-strategy interleave'
 QWEN_LAUNCH = f'{SHARED} \'{{"architectures": ["{QWEN}"]}}\' --cp-strategy zigzag'
-"""Launches of the two models, written over a model of the catalogue."""
+"""A launch of the second model, written over a model of the catalogue."""
 HYBRID = "Qwen/Qwen3.5-27B"
 CP_OFF = drop("enable_prefill_cp", "attn_cp_size", "cp_strategy",
               title="drop prefill context parallelism")  # fmt: skip

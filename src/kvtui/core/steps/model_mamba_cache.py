@@ -10,7 +10,6 @@ from kvtui.core.resolution import Example, Hit, Part, Resolution, hit, rule, ste
 from kvtui.core.steps.model_common import arch, settle, use_backend
 
 HYBRID = "Qwen/Qwen3.5-27B"
-NO_LINEAR = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
 
 REGISTRY_ARCHS = frozenset({"GigaChat35ForCausalLM", "GigaChat35ForCausalLMNextN"})
 """Models of the linear-attention registry; they resolve before the model overrides do."""
